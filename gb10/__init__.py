@@ -1,0 +1,1 @@
+"""gb10-gitops: deploy, try and restore one vLLM node from one variables file."""

@@ -1,0 +1,6 @@
+"""`python -m gb10`: the command line in cli.py."""
+
+from gb10.cli import main
+
+if __name__ == "__main__":
+    main()

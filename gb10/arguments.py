@@ -1,0 +1,71 @@
+"""The engine's command line from the variables: one place for baseline, graph overlay, profiler and the parser check."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gb10.variables import Variables
+
+
+def compact(value: Any) -> str:
+    """`value` as JSON on one line, keys in the order given."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def engine_arguments(v: Variables, *, graph: bool) -> list[str]:
+    """Arguments after the entrypoint, one item each (`--name=value`). `graph`: capture graphs instead of running eager.
+
+    `--enforce-eager` clears the capture sizes, so the two arms never share it (field-tested on vLLM 0.26 to 0.33).
+    """
+    e = v.engine
+    arguments = [v.model.path] if e.entrypoint[-1] == "serve" else [f"--model={v.model.path}"]
+    arguments += [
+        f"--served-model-name={v.model.served_name}",
+        f"--kv-cache-dtype={e.kv_cache_dtype}",
+        f"--max-model-len={e.max_model_len}",
+        f"--max-num-seqs={e.max_num_seqs}",
+        f"--max-num-batched-tokens={e.max_num_batched_tokens}",
+        "--enable-prefix-caching" if e.prefix_caching else "--no-enable-prefix-caching",
+    ]
+    if e.gpu_memory_utilization is not None:
+        arguments.append(f"--gpu-memory-utilization={e.gpu_memory_utilization:g}")
+    if e.speculative is not None:
+        config = {"method": e.speculative.method, "num_speculative_tokens": e.speculative.tokens}
+        arguments.append(f"--speculative-config={compact(config)}")
+    if e.reasoning_parser is not None:
+        arguments.append(f"--reasoning-parser={e.reasoning_parser}")
+    if e.tool_call_parser is not None:
+        arguments += ["--enable-auto-tool-choice", f"--tool-call-parser={e.tool_call_parser}"]
+    arguments += e.extra_arguments
+    if graph:
+        config = {"mode": 0, "cudagraph_mode": v.graph.mode, "cudagraph_capture_sizes": v.graph.capture_sizes}
+        arguments.append(f"--compilation-config={compact(config)}")
+    else:
+        arguments.append("--enforce-eager")
+    return arguments
+
+
+def profiler_entrypoint(v: Variables) -> list[str]:
+    """The entrypoint under the profiler: the engine's own, wrapped (nsys) and told to accept start and stop requests."""
+    if v.profile.tool == "torch":
+        config = {"profiler": "torch", "torch_profiler_dir": PROFILES_DIR}
+        return [*v.engine.entrypoint, f"--profiler-config={compact(config)}"]
+    return [
+        f"{v.profile.nsys_dir}/bin/nsys",
+        "profile",
+        "--trace=cuda,nvtx",
+        "--sample=none",
+        "--cpuctxsw=none",
+        "--trace-fork-before-exec=true",
+        f"--cuda-graph-trace={v.profile.graph_trace}",
+        "--capture-range=cudaProfilerApi",
+        f"--capture-range-end=repeat:{v.profile.windows}",
+        f"--output={PROFILES_DIR}/window",
+        *v.engine.entrypoint,
+        f"--profiler-config={compact({'profiler': 'cuda'})}",
+    ]
+
+
+PROFILES_DIR = "/profiles"
+"""Where traces are written inside the container."""

@@ -1,0 +1,217 @@
+"""`try EXPERIMENT`: lease, switch, prove, and always back. Called by cli.py; the stages are those of the design."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gb10 import effect, files, launch, preflight, restore, statefile, verify
+from gb10.context import Context
+from gb10.deploy import Outcome
+from gb10.engine import client, smoke
+from gb10.errors import FailedError, Fault, Gb10Error, NotOnBaselineError, RefusedError, StoppedError
+from gb10.evidence import Evidence
+from gb10.guard import Guard
+from gb10.node import Container
+from gb10.signals import GuardTripped, Interrupted
+from gb10.state import command_line, lease_for
+from gb10.variables.yamlfile import near_miss
+
+SPARE_S = 600.0
+
+
+@dataclass
+class Trial:
+    """What is known of a running experiment; its end is read from here, however it ended."""
+
+    failure: str = ""
+    interrupted: bool = False
+    tail: str = ""
+
+
+def overlays_of(context: Context, name: str) -> list[str]:
+    """The overlays of an experiment. Raises `RefusedError` for an unknown name."""
+    experiments = context.site.variables.experiments
+    if name not in experiments:
+        guess = near_miss(name, list(experiments))
+        raise RefusedError(
+            f"experiment {name}",
+            "is not in vars.yaml",
+            f"did you mean {guess}?" if guess else f"known: {', '.join(experiments)}",
+        )
+    return experiments[name]
+
+
+def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outcome:
+    """Try an experiment for as long as its proof (and `hold_s`) takes, then restore and verify, whatever happened.
+
+    Raises `RefusedError` (nothing touched), `FailedError` (it failed; the baseline serves), `StoppedError`
+    (interrupted; the baseline serves) or `NotOnBaselineError`.
+    """
+    overlays = overlays_of(context, name)
+    with context.state.lock(command_line()):
+        with context.progress.stage("preflight"):
+            preflight.for_experiment(context, overlays)
+        evidence = Evidence(context, f"try-{name}")
+        evidence.record |= {"experiment": name, "overlays": overlays}
+        paths = _stored_files(context, evidence, overlays)
+        baseline = restore.stored(context)
+        v = context.site.variables
+        lease = lease_for(name, overlays, "lease", v.limits.ready_s + hold_s + SPARE_S, baseline.key)
+        raw = context.state.directory / "raw" / evidence.directory.name
+        raw.mkdir(parents=True, mode=0o700)
+        guard = Guard(v.guard, context.signals, raw / "memory.jsonl")
+        trial = Trial()
+        try:
+            context.state.write_lease(lease)
+            guard.start()
+            _trial(context, name, paths, evidence, hold_s, trial)
+        except Interrupted as error:
+            trial.failure, trial.interrupted = f"interrupted by {error}", True
+        except GuardTripped as error:
+            trial.failure = f"the guard ended it: {error}"
+        except Gb10Error as error:
+            trial.failure, trial.tail = str(error), error.tail
+        except Exception as error:  # a defect of ours must not keep the node from its baseline
+            trial.failure = f"{type(error).__name__}: {error}"
+        with context.signals.shield("restoring the baseline"):
+            guard.stop()
+            evidence.record["guard"] = guard.summary()
+            return _come_back(context, name, evidence, raw, trial)
+
+
+def _stored_files(context: Context, evidence: Evidence, overlays: list[str]) -> list[Path]:
+    """The stored baseline and copies of the overlays in the state directory: what is tried cannot be edited meanwhile."""
+    directory = context.state.directory / "trying"
+    paths = [context.state.file_of(restore.stored(context))]
+    for source in context.site.overlay_files(overlays):
+        copy = directory / source.name
+        files.write(copy, source.read_bytes(), 0o600)
+        paths.append(copy)
+    evidence.ran(paths)
+    return paths
+
+
+def _trial(context: Context, name: str, paths: list[Path], evidence: Evidence, hold_s: float, trial: Trial) -> None:
+    overlays = evidence.record["overlays"]
+    image = context.site.variables.images["graph" if "graph" in overlays else "eager"].tag
+    target = launch.target_of(context, paths, context.node.image_id(image) or "")
+
+    def stage(stage_name: str) -> contextlib.AbstractContextManager[None]:
+        lease = context.state.lease()
+        if lease is not None:
+            context.state.write_lease(replace(lease, stage=stage_name))
+        return evidence.stage(stage_name)
+
+    container = launch.launch(context, target, stage)
+    evidence.container("experiment_container", container)
+    with stage("prove"):
+        _prove(context, container, overlays, evidence, trial)
+    if hold_s > 0:
+        with stage("hold"):
+            _hold(context, hold_s)
+
+
+def _prove(context: Context, container: Container, overlays: list[str], evidence: Evidence, trial: Trial) -> None:
+    judged = smoke.run(context.site.url, context.site.variables, lambda j: context.progress.note(restore.shown(j)))
+    evidence.record["smoke"] = [j.as_json() for j in judged]
+    wrong = [j for j in judged if not j.passed]
+    if wrong:
+        trial.failure = f"smoke: {wrong[0].name} is wrong ({wrong[0].why})"
+    if "graph" in overlays:
+        effective, line = effect.graph_effective(context.node.log(container.id).decode("utf-8", "replace"))
+        evidence.record["graph_effective"] = {"value": effective.as_json(), "log_line": line}
+        words = {True: "effective", False: "applied, not effective", None: f"unknown ({effective.why})"}[
+            effective.value
+        ]
+        context.progress.note(f"  graph overlay: {words}" + (f" (log: {line[-140:]})" if line else ""))
+    if "profile" in overlays:
+        _profile_window(context, evidence)
+
+
+def _profile_window(context: Context, evidence: Evidence) -> None:
+    """One capture window around a canary; the profiler is stopped once, also when the canary fails."""
+    try:
+        client.profiler(context.site.url, "start")
+        try:
+            smoke.canary(context.site.url, context.site.variables)
+        finally:
+            client.profiler(context.site.url, "stop")
+    except client.RequestFailedError as error:
+        raise FailedError(
+            "profile", f"the capture window failed: {error}", "read the engine's log in the raw directory"
+        ) from None
+    evidence.record["profile"] = {"output_dir": context.site.variables.profile.output_dir}
+
+
+def _hold(context: Context, hold_s: float) -> None:
+    context.progress.note(f"  the experiment serves at {context.site.url} for {hold_s:g} s; Ctrl-C restores now")
+    until = time.monotonic() + hold_s
+    while (left := until - time.monotonic()) > 0:
+        context.progress.waiting(f"holding, {left:.0f} s left")
+        containers = context.node.containers(context.site.project)
+        if len(containers) != 1 or not containers[0].running:
+            raise FailedError("hold", "the experiment's engine ended", "read its log in the raw directory")
+        time.sleep(min(1.0, left))
+
+
+def _come_back(context: Context, name: str, evidence: Evidence, raw: Path, trial: Trial) -> Outcome:
+    """restore, verify, record: then the outcome, or the error whose exit code says where the node is."""
+    for container in context.node.containers(context.site.project):
+        _keep(raw / "engine.log", context.node.log(container.id))
+    evidence.record["raw"] = str(raw)
+    if trial.failure:
+        context.progress.note(f"experiment {name}: {trial.failure}")
+        evidence.record["failure"] = {"cause": trial.failure, "engine_log_tail": trial.tail}
+    try:
+        restored = restore.restore(context, evidence.stage)
+    except Gb10Error as error:
+        evidence.close("not on a baseline")
+        raise NotOnBaselineError(
+            error.faults[0].where,
+            error.faults[0].what,
+            "a person is needed: mend it, then make restore",
+            tail=error.tail,
+        ) from None
+    evidence.container("baseline", restored.container)
+    evidence.record["smoke_after_restore"] = [j.as_json() for j in restored.smoke]
+    if "profile" in evidence.record:
+        evidence.record["profile"]["files"] = _traces(Path(context.site.variables.profile.output_dir), evidence.began)
+    with evidence.stage("verify"):
+        report = verify.run(context)
+        evidence.record["checks"] = report.as_json()
+    verdict = (
+        "interrupted, restored" if trial.interrupted else "failed, restored" if trial.failure else "passed, restored"
+    )
+    evidence.close(verdict)
+    statefile.update(context, evidence)
+    where = f"experiment {name}"
+    if trial.interrupted:
+        raise StoppedError(where, trial.failure, f"the baseline serves again; see {evidence.directory}")
+    if trial.failure:
+        raise FailedError(where, trial.failure, f"the baseline serves again; see {evidence.directory}", tail=trial.tail)
+    if report.failed("baseline"):
+        faults = [Fault(where, result.message, "run: make verify") for result in report.failed("baseline")]
+        raise NotOnBaselineError.of(faults)
+    return Outcome(f"experiment {name} passed, and the baseline serves again", evidence, report)
+
+
+def _keep(path: Path, data: bytes) -> None:
+    files.write(path, data, 0o600)
+    path.parent.chmod(0o700)
+
+
+def _traces(directory: Path, since: float) -> list[dict[str, object]]:
+    """What the profiler wrote since a time: names, sizes and hashes. The traces themselves stay where they are."""
+    found: list[dict[str, object]] = []
+    for path in sorted(directory.rglob("*") if directory.is_dir() else []):
+        if path.is_file() and path.stat().st_mtime >= since:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found.append(
+                {"name": str(path.relative_to(directory)), "size_bytes": path.stat().st_size, "sha256": digest}
+            )
+    return found

@@ -1,0 +1,236 @@
+"""The only door to Docker: reads through the SDK, changes through command lines that can be shown first. Used by all that deploys or checks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import docker
+import docker.errors
+import requests
+
+from gb10 import compose
+from gb10.compose import Command
+from gb10.errors import FailedError, RefusedError
+
+PROJECT_LABEL = "com.docker.compose.project"
+
+
+@dataclass(frozen=True)
+class Container:
+    """What `docker inspect` says of one container, by the names used here."""
+
+    id: str
+    name: str
+    image_id: str
+    image_tag: str
+    status: str
+    health: str
+    exit_code: int
+    restart_count: int
+    started_at: str
+    oom_killed: bool
+    raw: dict[str, Any]
+
+    @property
+    def argv(self) -> list[str]:
+        """Entrypoint + command: what runs as the container's first process."""
+        config = self.raw["Config"]
+        return [*(config.get("Entrypoint") or []), *(config.get("Cmd") or [])]
+
+    @property
+    def restart_policy(self) -> str:
+        return self.raw["HostConfig"]["RestartPolicy"]["Name"] or "no"
+
+    @property
+    def running(self) -> bool:
+        return self.status == "running"
+
+    @property
+    def was_ready(self) -> bool:
+        """Did its health check ever pass? An engine that was never ready ignores SIGTERM and is killed instead."""
+        return self.health in {"healthy", "unhealthy"}
+
+    @classmethod
+    def of(cls, raw: dict[str, Any]) -> Container:
+        state = raw["State"]
+        return cls(
+            id=raw["Id"],
+            name=raw["Name"].lstrip("/"),
+            image_id=raw["Image"],
+            image_tag=raw["Config"]["Image"],
+            status=state["Status"],
+            health=(state.get("Health") or {}).get("Status", "none"),
+            exit_code=state["ExitCode"],
+            restart_count=raw["RestartCount"],
+            started_at=state["StartedAt"],
+            oom_killed=bool(state.get("OOMKilled")),
+            raw=raw,
+        )
+
+
+class Node:
+    """One Docker engine, found through DOCKER_HOST or the default socket."""
+
+    def __init__(self) -> None:
+        self._client: docker.DockerClient | None = None
+
+    @property
+    def client(self) -> docker.DockerClient:
+        """The SDK's client. Raises `RefusedError` when no engine answers."""
+        if self._client is None:
+            try:
+                self._client = docker.from_env(version="auto", timeout=60)
+            except (docker.errors.DockerException, requests.RequestException) as error:
+                raise RefusedError(
+                    "docker",
+                    f"no engine answers ({_reason(error)})",
+                    "start it (systemctl start docker), or run `make demo` for the CPU site",
+                ) from None
+        return self._client
+
+    def close(self) -> None:
+        """Drop the connection, for a caller that outlives the engine."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def containers(self, project: str) -> list[Container]:
+        """All containers of a Compose project, running or not, newest first."""
+        return self.labelled(f"{PROJECT_LABEL}={project}")
+
+    def labelled(self, label: str) -> list[Container]:
+        """All containers with `label` (`key` or `key=value`), running or not."""
+        found = []
+        for item in self.client.api.containers(all=True, filters={"label": label}):
+            with contextlib.suppress(docker.errors.NotFound):
+                found.append(Container.of(self.client.api.inspect_container(item["Id"])))
+        return found
+
+    def container(self, container_id: str) -> Container | None:
+        """One container by id or name."""
+        try:
+            return Container.of(self.client.api.inspect_container(container_id))
+        except docker.errors.NotFound:
+            return None
+
+    def image(self, reference: str) -> dict[str, Any] | None:
+        """`docker image inspect` of a local image, or None."""
+        try:
+            return self.client.api.inspect_image(reference)
+        except docker.errors.ImageNotFound:
+            return None
+
+    def image_id(self, reference: str) -> str | None:
+        """The id of a local image, or None."""
+        image = self.image(reference)
+        return image["Id"] if image else None
+
+    def log_tail(self, container_id: str, lines: int = 20) -> str:
+        """The last lines of a container's log; carriage returns of progress bars become line ends."""
+        try:
+            raw = self.client.api.logs(container_id, tail=lines, stdout=True, stderr=True)
+        except (docker.errors.APIError, requests.RequestException):
+            return ""
+        return raw.decode("utf-8", "replace").replace("\r", "\n").rstrip()
+
+    def log(self, container_id: str) -> bytes:
+        """The whole log of a container."""
+        try:
+            return self.client.api.logs(container_id, stdout=True, stderr=True, timestamps=True)
+        except (docker.errors.APIError, requests.RequestException):
+            return b""
+
+    def version(self) -> dict[str, Any]:
+        """The engine's version record."""
+        return self.client.api.version()
+
+    def run(self, command: Command, *, started: Callable[[int], None] | None = None) -> str:
+        """Run a command in a session of its own with a scrubbed environment; returns its stdout.
+
+        `started` is told the pid at once, so that a later process can end a child that outlives us. Raises `FailedError`
+        with the program's last lines when it fails or takes longer than `command.timeout_s`.
+        """
+        try:
+            process = subprocess.Popen(
+                command.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=compose.environment(),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RefusedError(command.argv[0], f"cannot be run ({error.strerror})", "run `make doctor`") from None
+        try:
+            if started:
+                started(process.pid)
+            out, err = process.communicate(timeout=command.timeout_s)
+        except subprocess.TimeoutExpired:
+            end_group(process.pid)
+            process.communicate()
+            raise FailedError(
+                command.argv[0], f"took longer than {command.timeout_s:g} s", f"try it by hand: {command}"
+            ) from None
+        except BaseException:
+            end_group(process.pid)
+            process.communicate()
+            raise
+        if process.returncode != 0:
+            lines = [line for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
+            reason = lines[-1].strip() if lines else f"exit code {process.returncode}"
+            raise FailedError(" ".join(command.argv[:1]), reason, f"try it by hand: {command}")
+        return out.decode("utf-8", "replace")
+
+
+def remove(container: Container) -> list[Command]:
+    """The commands that end a container: stop with its grace when it was ever ready, kill otherwise; then remove."""
+    grace = int(container.raw["Config"].get("StopTimeout") or 10)
+    commands = []
+    if container.status == "paused":
+        commands.append(Command(("docker", "unpause", container.id)))
+    if container.status in {"running", "paused"} and container.was_ready:
+        commands.append(Command(("docker", "stop", "-t", str(grace), container.id), grace + 30))
+    commands.append(Command(("docker", "rm", "--force", container.id), 60))
+    return commands
+
+
+def tag(image_id: str, reference: str) -> Command:
+    """Point `reference` at a local image."""
+    return Command(("docker", "image", "tag", image_id, reference))
+
+
+def end_group(pid: int, grace_s: float = 3.0) -> None:
+    """End a process group that we started: SIGTERM, a bounded wait, SIGKILL."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, number)
+        deadline = time.monotonic() + grace_s
+        while time.monotonic() < deadline:
+            try:
+                if os.waitpid(pid, os.WNOHANG)[0]:
+                    return
+            except ChildProcessError:
+                try:
+                    os.killpg(pid, 0)
+                except ProcessLookupError:
+                    return
+            time.sleep(0.05)
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error)
+    for sign, words in (
+        ("No such file", "its socket is not there"),
+        ("Permission denied", "permission denied on its socket: use sudo, or join the docker group"),
+        ("Connection refused", "connection refused"),
+    ):
+        if sign in text:
+            return words
+    return text.splitlines()[0][:120]

@@ -1,0 +1,88 @@
+"""`--dry-run`: the exact commands that would change the node, in order. Called by cli.py; nothing is changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gb10 import node
+from gb10.compose import Command
+from gb10.context import Context
+from gb10.launch import UP_TIMEOUT_S
+from gb10.state import Baseline
+
+
+def for_deploy(context: Context) -> str:
+    """Commands of `deploy-baseline`."""
+    stored = context.state.directory / "baselines" / "(key)" / "compose.yaml"
+    tag = context.site.variables.images["eager"].tag
+    lines = [f"# keep the bytes of {context.baseline_file} as {stored}"]
+    lines += _commands(
+        [
+            node.tag(tag, f"gb10-stored/{context.site.project}:(key)"),
+            *_clear(context),
+            context.project.up([stored], UP_TIMEOUT_S),
+        ]
+    )
+    return _text(context, lines)
+
+
+def for_experiment(context: Context, overlays: list[str]) -> str:
+    """Commands of `try`: out and back."""
+    baseline = context.state.current()
+    stored = _file(context, baseline)
+    copies = [context.state.directory / "trying" / f"{name}.yaml" for name in overlays]
+    lines = [f"# write the lease {context.state.directory / 'lease.json'}, start the guard", "# out"]
+    lines += _commands([*_clear(context), context.project.up([stored, *copies], UP_TIMEOUT_S)])
+    lines += [
+        "# back",
+        "docker stop and docker rm --force of the experiment's container",
+        *_back(context, baseline, stored),
+    ]
+    return _text(context, lines)
+
+
+def for_restore(context: Context) -> str:
+    """Commands of `restore`, when the node is not on its baseline."""
+    baseline = context.state.current()
+    stored = _file(context, baseline)
+    return _text(
+        context,
+        [
+            "# only when the node is not on its baseline:",
+            *_commands(_clear(context)),
+            *_back(context, baseline, stored),
+        ],
+    )
+
+
+def _back(context: Context, baseline: Baseline | None, stored: Path) -> list[str]:
+    tags = [node.tag(baseline.image_id, baseline.image_tag)] if baseline else []
+    return _commands([*tags, context.project.up([stored], UP_TIMEOUT_S)])
+
+
+def _file(context: Context, baseline: Baseline | None) -> Path:
+    return (
+        context.state.file_of(baseline)
+        if baseline
+        else context.state.directory / "baselines" / "(none deployed yet)" / "compose.yaml"
+    )
+
+
+def _clear(context: Context) -> list[Command]:
+    return [
+        command for container in context.node.containers(context.site.project) for command in node.remove(container)
+    ]
+
+
+def _commands(commands: list[Command]) -> list[str]:
+    return [str(command) for command in commands]
+
+
+def _text(context: Context, lines: list[str]) -> str:
+    return "\n".join(
+        [
+            *lines,
+            f"# then: poll until ready, canary, look again, smoke, checks ({context.site.url})",
+            "# dry run: nothing was changed",
+        ]
+    )

@@ -1,0 +1,267 @@
+"""The state directory of one project on one node: lock, lease, stored baselines, history. Used by deploy, restore and experiment."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gb10 import facts, files
+from gb10.errors import RefusedError
+
+FORMAT = 1
+SYSTEM_ROOT = Path("/var/lib/gb10")
+
+
+def default_root() -> Path:
+    """`GB10_STATE` when set, /var/lib/gb10 for root, else the user's state directory."""
+    if named := os.environ.get("GB10_STATE"):
+        return Path(named).absolute()
+    if os.geteuid() == 0:
+        return SYSTEM_ROOT
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "gb10"
+
+
+def now() -> str:
+    """The time in UTC, to the second, as ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A baseline that once ran and passed: its bytes are stored beside this record."""
+
+    key: str
+    sha256: str
+    image_tag: str
+    image_id: str
+    stored_tag: str
+    commit: str
+    dirty: bool
+    deployed_at: str
+
+
+@dataclass(frozen=True)
+class Lease:
+    """An experiment holds the node until `deadline`; on disk before anything changes."""
+
+    experiment: str
+    overlays: list[str]
+    pid: int
+    start_ticks: int
+    stage: str
+    since: str
+    deadline: str
+    baseline: str
+
+
+@dataclass(frozen=True)
+class History:
+    """What the host's counters were when the baseline was deployed, or when a person acknowledged a change."""
+
+    boot_id: str | None
+    oom_kill: int | None
+    since: str
+
+
+class State:
+    """All reads and writes of one project's directory. Every write is atomic and synced."""
+
+    def __init__(self, root: Path, project: str):
+        self.directory = root / project
+        self.project = project
+
+    def prepare(self) -> None:
+        """Make the directory (0700) and its format record, or refuse a directory that is not ours to use."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.directory.chmod(0o700)
+            probe = self.directory / f".probe-{os.getpid()}"
+            probe.write_bytes(b"")
+            probe.unlink()
+        except OSError as error:
+            raise RefusedError(
+                str(self.directory),
+                f"cannot be written ({error.strerror})",
+                "run with sudo, or name another state directory with GB10_STATE",
+            ) from None
+        record = self._read("format.json")
+        machine = facts.machine_id().value
+        if record is None:
+            files.write_json(self.directory / "format.json", {"format": FORMAT, "machine": machine}, 0o600)
+            return
+        if record.get("format") != FORMAT:
+            raise RefusedError(
+                str(self.directory / "format.json"),
+                f"has format {record.get('format')}, this version reads {FORMAT}",
+                "use the version of this repository that wrote it, or move the directory away",
+            )
+        if machine and record.get("machine") not in (None, machine):
+            raise RefusedError(
+                str(self.directory),
+                "belongs to another machine (its machine-id differs)",
+                "move it away and deploy; its baselines name images that are not here",
+            )
+
+    @contextlib.contextmanager
+    def lock(self, purpose: str) -> Iterator[None]:
+        """Hold the node for one command that changes it. The lock of a dead process is free at once (flock)."""
+        self.prepare()
+        path = self.directory / "lock"
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = json.loads(os.read(handle, 4096) or b"{}")
+                raise RefusedError(
+                    str(path),
+                    f"held by pid {holder.get('pid', '?')} (`{holder.get('command', '?')}`) since {holder.get('since', '?')}",
+                    f"wait for it, or end it with: kill -INT {holder.get('pid', '?')} (it restores the baseline first)",
+                ) from None
+            holder = {"pid": os.getpid(), "command": purpose, "since": now()}
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, json.dumps(holder).encode(), 0)
+            os.fsync(handle)
+            yield
+        finally:
+            os.close(handle)
+
+    # stored baselines
+
+    def store(self, data: bytes, image_tag: str, image_id: str, commit: str, dirty: bool) -> Baseline:
+        """Keep a baseline's bytes under its key (bytes and image). It becomes current only with `promote`."""
+        digest = files.sha256(data)
+        key = f"{digest[:12]}-{image_id.removeprefix('sha256:')[:12]}"
+        baseline = Baseline(key, digest, image_tag, image_id, f"gb10-stored/{self.project}:{key}", commit, dirty, now())
+        files.write(self.file_of(baseline), data, 0o600)
+        files.write_json(self.directory / "baselines" / key / "baseline.json", asdict(baseline), 0o600)
+        return baseline
+
+    def promote(self, baseline: Baseline, history: History) -> None:
+        """Make a stored baseline the one that restore goes back to."""
+        files.write_json(self.directory / "history.json", asdict(history), 0o600)
+        files.write_json(self.directory / "current.json", asdict(baseline), 0o600)
+
+    def current(self) -> Baseline | None:
+        """The baseline that restore goes back to, its stored bytes checked against their hash."""
+        record = self._read("current.json")
+        if record is None:
+            return None
+        baseline = self._record(Baseline, record, "current.json")
+        path = self.file_of(baseline)
+        data = path.read_bytes() if path.is_file() else b""
+        if files.sha256(data) != baseline.sha256:
+            raise RefusedError(
+                str(path),
+                "does not have the bytes that were stored",
+                "look for a copy in the site's evidence, or deploy again",
+            )
+        return baseline
+
+    def file_of(self, baseline: Baseline) -> Path:
+        """The stored compose.yaml of a baseline."""
+        return self.directory / "baselines" / baseline.key / "compose.yaml"
+
+    def history(self) -> History | None:
+        """The counters to compare with, or None before the first deploy."""
+        record = self._read("history.json")
+        return self._record(History, record, "history.json") if record else None
+
+    def acknowledge(self, history: History, findings: list[str]) -> None:
+        """A person has seen the history findings: compare with today's counters from now on, and keep a record."""
+        files.write_json(self.directory / "history.json", asdict(history), 0o600)
+        path = self.directory / "acknowledged.json"
+        earlier = self._read("acknowledged.json") or {"records": []}
+        earlier["records"].append({"at": history.since, "findings": findings, "uid": os.getuid()})
+        files.write_json(path, earlier, 0o600)
+
+    # lease and compose child
+
+    def lease(self) -> Lease | None:
+        """The open lease, if any."""
+        record = self._read("lease.json")
+        return self._record(Lease, record, "lease.json") if record else None
+
+    def write_lease(self, lease: Lease) -> None:
+        """Open a lease, or note its next stage."""
+        files.write_json(self.directory / "lease.json", asdict(lease), 0o600)
+
+    def close_lease(self) -> None:
+        """The baseline is verified: the node is free again."""
+        files.remove(self.directory / "lease.json")
+
+    def note_child(self, pid: int) -> None:
+        """Remember the Compose child that is running, so that the next command can end it if we are killed."""
+        files.write_json(
+            self.directory / "child.json", {"pid": pid, "start_ticks": facts.process_start_ticks(pid)}, 0o600
+        )
+
+    def child(self) -> int | None:
+        """Pid of a Compose child of an earlier command that still lives."""
+        record = self._read("child.json")
+        if (
+            record
+            and record["start_ticks"] is not None
+            and facts.process_start_ticks(record["pid"]) == record["start_ticks"]
+        ):
+            return int(record["pid"])
+        return None
+
+    def forget_child(self) -> None:
+        """No Compose child is running."""
+        files.remove(self.directory / "child.json")
+
+    # plain records
+
+    def read_record(self, name: str) -> dict[str, Any] | None:
+        """A JSON record by file name, such as `images.json`."""
+        return self._read(name)
+
+    def write_record(self, name: str, value: dict[str, Any]) -> None:
+        """Write a JSON record."""
+        files.write_json(self.directory / name, value, 0o600)
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        path = self.directory / name
+        try:
+            value = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise RefusedError(
+                str(path), f"cannot be read ({error})", "move it away; `make restore` goes back to the baseline"
+            ) from None
+        if not isinstance(value, dict):
+            raise RefusedError(
+                str(path), "is not a JSON object", "move it away; `make restore` goes back to the baseline"
+            )
+        return value
+
+    def _record(self, kind: Any, record: dict[str, Any], name: str) -> Any:
+        try:
+            return kind(**record)
+        except TypeError:
+            raise RefusedError(
+                str(self.directory / name), "does not hold the fields of this version", "move it away and deploy again"
+            ) from None
+
+
+def lease_for(experiment: str, overlays: list[str], stage: str, seconds: float, baseline: str) -> Lease:
+    """A lease of this process, `seconds` long."""
+    pid = os.getpid()
+    until = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return Lease(experiment, overlays, pid, facts.process_start_ticks(pid) or 0, stage, now(), until, baseline)
+
+
+def command_line() -> str:
+    """How this process was called, for the lock's holder record."""
+    return " ".join(["gb10", *sys.argv[1:]])

@@ -1,0 +1,154 @@
+"""`load`: a path to `Variables`, or every fault in words. Called by render.py and cli.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from gb10.errors import Fault, VariablesError
+from gb10.variables import crosscheck
+from gb10.variables.model import Variables
+from gb10.variables.yamlfile import Document, KeyPath, dotted, near_miss, read
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A valid file: its values, and warnings about what is legitimate but worth knowing."""
+
+    variables: Variables
+    warnings: list[Fault]
+
+
+def load(path: Path, site: Path) -> Loaded:
+    """Read and judge `path`; `site` is the directory that relative records are looked up in.
+
+    Raises `VariablesError` with one fault a cause: of the YAML first, else of single values, else of values together.
+    """
+    name = path.name
+    document = read(path, name)
+    if document.faults:
+        raise VariablesError.of(document.faults)
+    try:
+        variables = Variables.model_validate(document.values)
+    except ValidationError as error:
+        raise VariablesError.of([_fault(item, document, name) for item in error.errors()]) from None
+    findings = [(_located(f.path, document, name), f) for f in crosscheck.findings(variables, site)]
+    faults = [Fault(where, f.what, f.mend) for where, f in findings if not f.warning]
+    if faults:
+        raise VariablesError.of(faults)
+    return Loaded(variables, [Fault(where, f.what, f.mend) for where, f in findings])
+
+
+def _located(path: KeyPath, document: Document, name: str) -> str:
+    """`vars.yaml:12: guard.sustained_s`: the line of the key, or of the nearest section that is there."""
+    for length in range(len(path), 0, -1):
+        if path[:length] in document.lines:
+            return f"{name}:{document.lines[path[:length]]}: {dotted(path)}"
+    return f"{name}: {dotted(path)}"
+
+
+def _fault(item: Any, document: Document, name: str) -> Fault:
+    path: KeyPath = tuple(item["loc"])
+    kind, context, given = item["type"], item.get("ctx", {}), item.get("input")
+    if "[key]" in path:
+        path = tuple(part for part in path if part != "[key]")
+        return Fault(_located(path, document, name), f"{path[-1]} is not a name that can stand here", _SHAPE_MEND)
+    where = _located(path, document, name)
+    if kind == "missing":
+        return Fault(where, "is missing", "add it; the repository's vars.yaml explains each key")
+    if kind == "extra_forbidden":
+        return _unknown_key(where, path)
+    if given is None:
+        return Fault(where, "is empty", f"give it {_EXPECTED.get(kind, 'a value')}")
+    if kind in _EXPECTED:
+        return Fault(where, f"{_shown(given)} is not {_EXPECTED[kind]}", f"write {_EXPECTED[kind]}")
+    if kind == "literal_error":
+        choices = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
+        guess = near_miss(str(given), choices)
+        hint = f"did you mean {guess}?" if guess else "use one of these"
+        return Fault(where, f"{_shown(given)} is not one of {', '.join(choices)}", hint)
+    if kind in _BOUNDS:
+        words, key = _BOUNDS[kind]
+        return Fault(where, f"{_shown(given)} is out of range", f"it must be {words} {context[key]:g}")
+    if kind in {"too_short", "string_too_short"}:
+        return Fault(where, "is empty", "give it at least one item")
+    if kind == "string_pattern_mismatch":
+        return Fault(
+            where,
+            f"{_shown(given)} does not have the form that stands here",
+            _PATTERN_MEND.get(context["pattern"], _SHAPE_MEND),
+        )
+    return Fault(
+        where, f"{_shown(given)} is not valid ({item['msg'].lower()})", "compare it with the repository's vars.yaml"
+    )
+
+
+_SHAPE_MEND = "use lower-case letters, digits, - and _"
+_PATTERN_MEND = {
+    r"^/[^\x00-\x1f:]*$": "write an absolute path without a colon",
+    r"^[^/\x00-\x1f][^\x00-\x1f]*$": "write a path relative to the repository or site",
+    r"^[^\x00-\x1f]+$": "write one line of text",
+    r"^[1-9][0-9]*[kmg]$": "write a size such as 512m or 8g",
+    r"^[0-9a-fA-F.:]+$": "write an IP address",
+    r"^[a-z0-9][a-zA-Z0-9._/:@-]*$": "write an image reference such as local/name:tag",
+    r"^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$": "use letters, digits, - _ and .",
+}
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "a section with keys",
+    "model_type": "a section with keys",
+}
+_BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a section with keys"
+    if isinstance(value, list):
+        return "a list"
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _unknown_key(where: str, path: KeyPath) -> Fault:
+    choices = _keys_at(path[:-1])
+    guess = near_miss(str(path[-1]), choices)
+    if guess:
+        return Fault(where, "unknown key", f"did you mean {guess}?")
+    return Fault(where, "unknown key", f"remove it; known here: {', '.join(choices)}")
+
+
+def _keys_at(path: KeyPath) -> list[str]:
+    """The keys that the model knows in the section at `path`."""
+    kind: Any = Variables
+    for part in path:
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            kind = kind.model_fields[str(part)].annotation
+            kind = _section(kind)
+        else:
+            kind = _section(get_args(kind)[-1])
+    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+
+
+def _section(kind: Any) -> Any:
+    """The section class inside an optional annotation; lists and dicts as they are."""
+    candidates = [kind, *get_args(kind)]
+    for candidate in candidates:
+        if isinstance(candidate, type) and issubclass(candidate, BaseModel):
+            return candidate if kind is candidate or type(None) in get_args(kind) else kind
+    return kind
