@@ -50,8 +50,11 @@ def one_gpu_request_where_there_is_a_gpu(case: Case) -> Iterator[Broken]:
     if len(requests) != wanted:
         yield f"{len(requests)} GPU requests, expected {wanted}", "leave the GPU request to the baseline: lists append"
     for request in requests:
-        if not request.get("count") and not request.get("device_ids"):
-            yield "the GPU request names no count", "give it count: 1 (without, Docker 27.3 and later gives no GPU)"
+        if request.get("count") != 1 and len(request.get("device_ids") or []) != 1:
+            yield (
+                "the GPU request is not for one GPU",
+                "give it count: 1 (without a count, Docker 27.3 and later gives none)",
+            )
 
 
 def ports_are_the_baselines(case: Case) -> Iterator[Broken]:

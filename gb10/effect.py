@@ -5,23 +5,35 @@ Log lines of vLLM 0.26 to 0.33, as listed in docs/how-it-works.md.
 
 from __future__ import annotations
 
+import re
+
 from gb10.facts import Fact
 
-EFFECTIVE = ("Breakable CUDA graph enabled", "Graph capturing finished")
-NOT_EFFECTIVE = (
+CAPTURED = ("Breakable CUDA graph enabled", "Graph capturing finished")
+DOWNGRADED = (
     "Overriding to NONE",
     "setting cudagraph_mode=NONE",
     "Cudagraph is disabled under eager mode",
     "Skipping CUDA graph capture",
-    "Enforce eager set",
 )
+ENGINE_MODE = re.compile(r"Initializing a V1 LLM engine.*'cudagraph_mode': <CUDAGraphMode\.(\w+)")
 
 
 def graph_effective(log: str) -> tuple[Fact[bool], str]:
-    """Whether graphs were captured, and the line that says so. A downgrade beats an earlier announcement."""
+    """Whether graphs were captured, and the line that says so. A downgrade beats an earlier announcement.
+
+    With breakable graphs asked for, vLLM 0.32 on the CPU falls back without a word: then only the mode in the engine's
+    own line tells. (The line of non-default arguments repeats what was asked for, and proves nothing.)
+    """
     lines = log.splitlines()
-    for signs, value in ((NOT_EFFECTIVE, False), (EFFECTIVE, True)):
-        for line in reversed(lines):
-            if any(sign in line for sign in signs):
-                return Fact(value), line.strip()
+    for line in reversed(lines):
+        if any(sign in line for sign in DOWNGRADED):
+            return Fact(False), line.strip()
+    for line in reversed(lines):
+        mode = ENGINE_MODE.search(line)
+        if mode and mode.group(1) == "NONE":
+            return Fact(False), f"the engine started with cudagraph_mode {mode.group(1)}"
+    for line in reversed(lines):
+        if any(sign in line for sign in CAPTURED):
+            return Fact(True), line.strip()
     return Fact(None, "the log has no line about graph capture"), ""

