@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -19,12 +20,13 @@ from gb10.context import Context
 from gb10.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, Gb10Error
 from gb10.evidence import Evidence
 from gb10.node import Node
+from gb10.rendering import REPOSITORY
 from gb10.signals import Interrupted, Signals
 from gb10.site import Site
 from gb10.state import History, State, command_line, default_root, now
 from gb10.terminal import Terminal
 
-CPU_SITE = "examples/cpu"
+MAKE_TARGET = re.compile(r"\bmake (?:deploy-baseline|restore|render|images|diff|verify|doctor|acknowledge|status)\b")
 
 
 def out(text: str = "") -> None:
@@ -76,7 +78,7 @@ def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
             if error.tail:
                 err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
             for fault in error.faults:
-                err(str(fault))
+                err(_for_site(str(fault), site_path))
         except Interrupted as error:
             err(f"{error}: ended before anything was changed")
             code = EXIT_INTERRUPTED
@@ -229,7 +231,7 @@ def verify_command(context: Context, as_json: bool) -> int:
     if as_json:
         out(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:
-        _show(report, everything=True)
+        _show(report, context.site.directory, everything=True)
     return EXIT_FAILED if report.failed() else EXIT_OK
 
 
@@ -317,13 +319,13 @@ def demo_command(context: Context) -> int:
     note("\n2/5 deploy the baseline (make deploy-baseline)")
     _moved(deploy.deploy_baseline(context, allow_dirty=True))
     note("\n3/5 verify (make verify)")
-    _show(verify.run(context), everything=True)
+    _show(verify.run(context), context.site.directory, everything=True)
     note("\n4/5 try the graph experiment, and come back (make try-graph)")
     outcome = experiment.try_experiment(context, "graph")
     _moved(outcome)
     note("\n5/5 verify again (make verify)")
     report = verify.run(context)
-    _show(report, everything=False)
+    _show(report, context.site.directory, everything=False)
     out(f"evidence: {outcome.evidence.directory}")
     out(
         f"state: {context.state.directory}; the baseline keeps serving at {context.site.url}; make demo-clean removes it"
@@ -348,21 +350,33 @@ def demo_clean_command(context: Context) -> int:
     return EXIT_OK
 
 
+def _for_site(text: str, site: Path) -> str:
+    """Make targets in a mend, with the SITE they need: `make restore` alone would act on the repository's own site."""
+    if site.resolve() == REPOSITORY:
+        return text
+    try:
+        name = site.resolve().relative_to(REPOSITORY)
+    except ValueError:
+        name = site.resolve()
+    return MAKE_TARGET.sub(rf"\g<0> SITE={name}", text)
+
+
 def _moved(outcome: deploy.Outcome) -> int:
     """Show how a command that moved the node ended. History and repository findings never change its exit code."""
-    _show(outcome.checks, everything=False)
+    _show(outcome.checks, outcome.evidence.context.site.directory, everything=False)
     out(f"{outcome.line}; evidence: {outcome.evidence.directory}")
     return EXIT_OK
 
 
-def _show(report: verify.Report, *, everything: bool) -> None:
+def _show(report: verify.Report, site: Path, *, everything: bool) -> None:
     """Results by group, the three findings kept apart."""
     for group, title in verify.GROUPS.items():
         results = [r for r in report.results if r.group == group]
         shown = results if everything else [r for r in results if r.outcome != "passed"]
         out(f"{title}: {_counts({o: sum(r.outcome == o for r in results) for o in ('passed', 'failed', 'unknown')})}")
         for result in shown:
-            out(f"  {result.outcome:7} {result.sentence}" + (f": {result.message}" if result.message else ""))
+            message = f": {_for_site(result.message, site)}" if result.message else ""
+            out(f"  {result.outcome:7} {result.sentence}{message}")
     out(f"checked in {report.duration_s:.1f} s")
 
 

@@ -107,7 +107,7 @@ def _go_back(context: Context, previous: Baseline | None, evidence: Evidence, ca
             tail=tail,
         )
     try:
-        restored = restore.restore(context, evidence.stage)
+        restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
     except Gb10Error as error:
         evidence.close("failed, not on a baseline")
         return NotOnBaselineError(

@@ -167,7 +167,7 @@ def _come_back(context: Context, name: str, evidence: Evidence, raw: Path, trial
         context.progress.note(f"experiment {name}: {trial.failure}")
         evidence.record["failure"] = {"cause": trial.failure, "engine_log_tail": trial.tail}
     try:
-        restored = restore.restore(context, evidence.stage)
+        restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
     except Gb10Error as error:
         evidence.close("not on a baseline")
         raise NotOnBaselineError(

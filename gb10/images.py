@@ -215,7 +215,9 @@ def _follow(context: Context, image: Image, events: Iterator[dict[str, Any]]) ->
 
 def _file_hashes(directory: Path) -> list[str]:
     """The files that a build reads. Notes and the unlocked list of packages (*.md, *.in) change no image."""
-    paths = [path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix not in {".in", ".md", ".pyc"}]
+    paths = [
+        path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix not in {".in", ".md", ".pyc"}
+    ]
     return [f"{path.relative_to(directory)} {sha256(path.read_bytes())}" for path in paths]
 
 

@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import docker
@@ -176,7 +177,7 @@ class Node:
             end_group(process.pid)
             process.communicate()
             raise FailedError(
-                command.argv[0], f"took longer than {command.timeout_s:g} s", f"try it by hand: {command}"
+                Path(command.argv[0]).name, f"took longer than {command.timeout_s:g} s", f"try it by hand: {command}"
             ) from None
         except BaseException:
             end_group(process.pid)
@@ -185,7 +186,7 @@ class Node:
         if process.returncode != 0:
             lines = [line for line in err.decode("utf-8", "replace").splitlines() if line.strip()]
             reason = lines[-1].strip() if lines else f"exit code {process.returncode}"
-            raise FailedError(" ".join(command.argv[:1]), reason, f"try it by hand: {command}")
+            raise FailedError(Path(command.argv[0]).name, reason, f"try it by hand: {command}")
         return out.decode("utf-8", "replace")
 
 

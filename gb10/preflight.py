@@ -84,7 +84,8 @@ def _mounts_exist(context: Context, overlays: list[str]) -> Iterator[Fault]:
         wanted.append(("profile.output_dir", v.profile.output_dir))
     for key, path in wanted:
         if not Path(path).exists():
-            yield Fault(key, f"{path} is not on this node", f"create it (sudo mkdir -p {path}), or correct vars.yaml")
+            mend = f"sudo mkdir -p {path}" if key.startswith(("caches", "profile.output")) else "put it there"
+            yield Fault(key, f"{path} is not on this node", f"{mend}, or correct vars.yaml")
 
 
 def _port_is_free(context: Context) -> Iterator[Fault]:

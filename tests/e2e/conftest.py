@@ -1,0 +1,192 @@
+"""Real containers: a site of this run's own, with its own project, port and state. Nothing else on the engine is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gb10 import facts
+from gb10.node import PROJECT_LABEL, Container, Node
+from gb10.rendering import OUTPUTS
+from gb10.state import State
+from tests.conftest import ROOT
+
+PREFIX = "gb10test"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def remove_project(node: Node, project: str) -> None:
+    """Remove a test project's containers, network and stored image tags, by its own label and name."""
+    api = node.client.api
+    for container in node.containers(project):
+        api.remove_container(container.id, force=True, v=True)
+    for network in api.networks(filters={"label": f"{PROJECT_LABEL}={project}"}):
+        api.remove_network(network["Id"])
+    for image in api.images():
+        for tag in image.get("RepoTags") or []:
+            if tag.startswith((f"gb10-stored/{project}:", f"{project}/")):
+                api.remove_image(tag, force=True)
+
+
+def remove_leftovers(node: Node) -> None:
+    """Projects of earlier test runs whose process is gone (killed runs leave their engine running)."""
+    projects = {c.raw["Config"]["Labels"][PROJECT_LABEL] for c in node.labelled(PROJECT_LABEL)}
+    for project in projects:
+        words = project.split("-")
+        if words[0] == PREFIX and facts.process_start_ticks(int(words[1])) != int(words[2]):
+            remove_project(node, project)
+
+
+@dataclass
+class Run:
+    """One finished command."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Sandbox:
+    """A git checkout of one site with changed names and port, and the commands to drive it."""
+
+    def __init__(self, directory: Path, name: str, node: Node):
+        pid = os.getpid()
+        self.project = f"{PREFIX}-{pid}-{facts.process_start_ticks(pid)}-{name}"
+        self.node = node
+        self.site = directory / "site"
+        self.state_root = directory / "state"
+        self.port = free_port()
+        self.site.mkdir(parents=True)
+        self.state_root.mkdir()
+        shutil.copy(ROOT / "examples/cpu/verified-context.md", self.site)
+        text = (ROOT / "examples/cpu/vars.yaml").read_text()
+        for old, new in (
+            ("project: gb10-cpu\n", f"project: {self.project}\n"),
+            ("port: 18000", f"port: {self.port}"),
+            ("name: gb10-cpu-vllm", f"name: {self.project}"),
+            ("/var/lib/gb10/gb10-cpu/profiles", f"{self.state_root}/{self.project}/profiles"),
+        ):
+            assert old in text, old
+            text = text.replace(old, new)
+        (self.site / "vars.yaml").write_text(text)
+        (self.site / ".gitignore").write_text("evidence/\nSTATE.md\n")
+        self.git("init", "--quiet")
+        self.git("config", "user.name", "test")
+        self.git("config", "user.email", "test@localhost")
+        self.render()
+
+    @property
+    def state(self) -> State:
+        return State(self.state_root, self.project)
+
+    def git(self, *words: str) -> str:
+        result = subprocess.run(["git", "-C", str(self.site), *words], check=True, capture_output=True, text=True)
+        return result.stdout
+
+    def change(self, old: str, new: str) -> None:
+        """Edit vars.yaml."""
+        path = self.site / "vars.yaml"
+        text = path.read_text()
+        assert old in text, old
+        path.write_text(text.replace(old, new, 1))
+
+    def render(self, *, commit: bool = True) -> None:
+        """`render.py` for this site, and a commit."""
+        command = [sys.executable, str(ROOT / "render.py"), "--site", str(self.site)]
+        subprocess.run(command, check=True, capture_output=True)
+        if commit:
+            self.git("add", "--all")
+            self.git("commit", "--quiet", "--allow-empty", "--message", "change")
+
+    def revert(self) -> None:
+        """The site as in its first commit."""
+        self.git("checkout", "--quiet", self.git("rev-list", "--max-parents=0", "HEAD").strip(), "--", ".")
+        self.render()
+
+    def argv(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "gb10", *words, "--site", str(self.site), "--state", str(self.state_root)]
+
+    def gb10(self, *words: str, timeout_s: float = 240) -> Run:
+        """Run a command to its end."""
+        result = subprocess.run(self.argv(*words), cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+        return Run(result.returncode, result.stdout, result.stderr)
+
+    def start(self, *words: str) -> subprocess.Popen[str]:
+        """Start a command, in a session of its own."""
+        return subprocess.Popen(
+            self.argv(*words), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def container(self) -> Container:
+        """The project's only container."""
+        containers = self.node.containers(self.project)
+        assert len(containers) == 1, [c.name for c in containers]
+        return containers[0]
+
+    def evidence(self) -> dict[str, Any]:
+        """The newest record."""
+        paths = sorted((self.site / "evidence").glob("*/record.json"), key=lambda path: path.stat().st_mtime_ns)
+        return dict(json.loads(paths[-1].read_text()))
+
+    def checks(self) -> dict[str, tuple[str, str]]:
+        """`gb10 verify`: sentence -> (outcome, message)."""
+        report = json.loads(self.gb10("verify", "--json").out)
+        return {r["sentence"]: (r["outcome"], r["message"]) for r in report["results"]}
+
+    def assert_on_baseline(self) -> None:
+        """Container, image, arguments and file are the stored baseline's, and nothing of an experiment is left."""
+        checks = self.checks()
+        red = {name: message for name, (outcome, message) in checks.items() if outcome == "failed"}
+        assert not red, red
+        assert self.state.lease() is None
+        assert self.container().restart_policy == "unless-stopped"
+        current = self.state.current()
+        assert current is not None
+        assert (self.site / "compose.yaml").read_bytes() == self.state.file_of(current).read_bytes()
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[Node]:
+    node = Node()
+    remove_leftovers(node)
+    yield node
+    node.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def end_cleanly() -> Iterator[None]:
+    """SIGTERM ends the run like Ctrl-C does, so that fixtures remove what they made."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def vllm(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """The CPU site with real vLLM, its baseline deployed once for all tests that only need it to serve."""
+    box = Sandbox(tmp_path_factory.mktemp("vllm"), "vllm", node)
+    try:
+        result = box.gb10("deploy-baseline")
+        assert result.code == 0, result.err
+        yield box
+    finally:
+        remove_project(node, box.project)
+
+
+__all__ = ["OUTPUTS", "Run", "Sandbox"]

@@ -1,0 +1,194 @@
+"""The main job on real vLLM with the real model: deploy, try, come back, and refuse what cannot be traced."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from gb10 import flags
+from gb10.arguments import engine_arguments, profiler_entrypoint
+from gb10.context import Context
+from gb10.signals import Signals
+from gb10.site import Site
+from gb10.terminal import Terminal
+from tests.conftest import ROOT
+from tests.e2e.conftest import Sandbox
+
+pytestmark = pytest.mark.docker
+
+
+def test_a_deploy_leaves_a_verified_baseline_with_evidence(vllm: Sandbox) -> None:
+    vllm.assert_on_baseline()
+    record = vllm.evidence()
+    assert record["verdict"] == "deployed"
+    assert [case["passed"] for case in record["smoke"]] == [True, True, True]
+    assert record["files"]["compose.yaml"] == hashlib.sha256((vllm.site / "compose.yaml").read_bytes()).hexdigest()
+    assert record["baseline"]["image_id"] == vllm.container().image_id
+    assert record["baseline"]["argv"] == vllm.container().argv
+    assert record["commit"] == vllm.git("rev-parse", "HEAD").strip()
+    assert record["versions"]["engine"] == "0.32.0"
+    assert [stage["name"] for stage in record["stages"]] == ["switch", "ready", "smoke", "verify"]
+
+
+def test_state_md_says_what_runs_and_keeps_notes(vllm: Sandbox) -> None:
+    path = vllm.site / "STATE.md"
+    assert vllm.container().image_id[:19] in path.read_text()
+    path.write_text(path.read_text().replace("# State of this node\n", "# State of this node\n\nA note of mine.\n") + "\nAnother note.\n")
+    assert vllm.gb10("restore").code == 0
+    text = path.read_text()
+    assert "A note of mine." in text
+    assert "Another note." in text
+    assert "restore: was on the baseline already" in text
+
+
+def test_deploying_the_same_again_keeps_the_running_container(vllm: Sandbox) -> None:
+    before = vllm.container()
+    result = vllm.gb10("deploy-baseline")
+    assert result.code == 0
+    assert "was running already" in result.out
+    assert (vllm.container().id, vllm.container().started_at) == (before.id, before.started_at)
+
+
+def test_the_graph_experiment_runs_is_judged_and_gives_way_to_the_same_baseline(vllm: Sandbox) -> None:
+    before = vllm.container()
+    result = vllm.gb10("try", "graph")
+    assert result.code == 0, result.err
+    assert "graph overlay: applied, not effective" in result.err
+    record = vllm.evidence()
+    assert record["verdict"] == "passed, restored"
+    assert record["graph_effective"]["value"] is False
+    assert any(word.startswith("--compilation-config=") for word in record["experiment_container"]["argv"])
+    assert record["experiment_container"]["restart_policy"] == "no"
+    assert record["experiment_container"]["image_id"] != record["baseline"]["image_id"]
+    assert all(case["passed"] for case in record["smoke"] + record["smoke_after_restore"])
+    assert record["guard"]["samples"] > 5
+    samples = [json.loads(line) for line in (Path(record["raw"]) / "memory.jsonl").read_text().splitlines()]
+    assert record["guard"]["lowest_available_bytes"] == min(sample["available_bytes"] for sample in samples)
+    assert vllm.container().image_id == before.image_id
+    vllm.assert_on_baseline()
+
+
+def test_the_profile_experiment_records_a_window_and_leaves_no_profiler(vllm: Sandbox) -> None:
+    result = vllm.gb10("try", "profile")
+    assert result.code == 0, result.err
+    record = vllm.evidence()
+    traces = [file for file in record["profile"]["files"] if file["name"].endswith(".pt.trace.json.gz")]
+    assert traces
+    for file in traces:
+        data = (Path(record["profile"]["output_dir"]) / file["name"]).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (file["size_bytes"], file["sha256"])
+    assert Path(record["profile"]["output_dir"]).stat().st_mode & 0o777 == 0o700
+    assert httpx.post(f"http://127.0.0.1:{vllm.port}/start_profile").status_code == 404
+    vllm.assert_on_baseline()
+
+
+def test_ctrl_c_while_the_experiment_starts_restores_and_exits_130(vllm: Sandbox) -> None:
+    process = vllm.start("try", "graph")
+    deadline = time.monotonic() + 60
+    while not any(c.running and c.restart_policy == "no" for c in vllm.node.containers(vllm.project)):
+        assert time.monotonic() < deadline, "the experiment never started"
+        time.sleep(0.1)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 130, err
+    assert "still bringing the node back" in err or "still restoring the baseline" in err
+    assert vllm.evidence()["verdict"] == "interrupted, restored"
+    vllm.assert_on_baseline()
+
+
+def test_dry_runs_print_commands_and_change_nothing(vllm: Sandbox) -> None:
+    before = vllm.container()
+    for words in (("deploy-baseline",), ("try", "graph"), ("restore",)):
+        result = vllm.gb10(*words, "--dry-run")
+        assert result.code == 0, result.err
+        assert f"--project-name {vllm.project}" in result.out
+        assert "nothing was changed" in result.out
+    assert vllm.container().started_at == before.started_at
+
+
+def test_what_cannot_be_traced_or_could_not_work_is_refused_and_nothing_is_touched(vllm: Sandbox) -> None:
+    before = vllm.container()
+    graph = vllm.site / "overlays/graph.yaml"
+    good = graph.read_text()
+
+    graph.write_text(good + "# edited\n")
+    result = vllm.gb10("deploy-baseline")
+    assert result.code == 2
+    assert "overlays/graph.yaml: is not committed" in result.err
+    assert "overlays/graph.yaml: differs from vars.yaml" in result.err
+    assert vllm.gb10("try", "graph").code == 2
+    graph.write_text(good)
+
+    result = vllm.gb10("try", "grpah")
+    assert result.code == 2
+    assert "did you mean graph?" in result.err
+
+    vllm.change("extra_arguments: []", "extra_arguments: [--no-such-flag]")
+    vllm.render()
+    result = vllm.gb10("deploy-baseline")
+    assert result.code == 2
+    assert "the engine's parser refuses them: unrecognized arguments: --no-such-flag" in result.err
+    result = vllm.gb10("try", "graph")
+    assert result.code == 2
+    assert "is not the baseline that is deployed" in result.err
+    vllm.revert()
+
+    vllm.change("tag: gb10-gitops/vllm-cpu:0.32.0", "tag: gb10-gitops/vllm-cpu:not-built")
+    vllm.render()
+    result = vllm.gb10("deploy-baseline")
+    assert result.code == 2
+    assert "images.eager: gb10-gitops/vllm-cpu:not-built is not on this node" in result.err
+    vllm.revert()
+
+    with vllm.state.lock("a test"):
+        result = vllm.gb10("restore")
+    assert result.code == 2
+    assert "held by pid" in result.err
+
+    after = vllm.container()
+    assert (after.id, after.started_at) == (before.id, before.started_at)
+
+
+def test_uncommitted_files_are_deployed_only_on_request_and_recorded(vllm: Sandbox) -> None:
+    vllm.change("canary_s: 30", "canary_s: 31")
+    assert vllm.gb10("deploy-baseline").code == 2
+    result = vllm.gb10("deploy-baseline", "--allow-dirty")
+    assert result.code == 0, result.err
+    assert vllm.evidence()["changed_files"] == ["vars.yaml"]
+    vllm.revert()
+
+
+def test_diff_says_in_words_what_an_experiment_would_change(vllm: Sandbox) -> None:
+    assert vllm.gb10("diff").out == "no difference\n"
+    result = vllm.gb10("diff", "--experiment", "graph")
+    assert result.code == 1
+    assert "argument: expected not there, found --enforce-eager" in result.out
+    assert "restart policy: expected no, found unless-stopped" in result.out
+
+
+@pytest.mark.parametrize("name", ["gb10", "cpu"])
+def test_the_real_parser_accepts_the_flags_of_every_experiment(name: str, vllm: Sandbox) -> None:
+    """The CPU image's vLLM 0.32 judges both sites. For the GB10's nightly that proves nothing: doctor asks its own image."""
+    site = Site.load({"gb10": ROOT, "cpu": ROOT / "examples/cpu"}[name])
+    terminal = Terminal(open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    vllm.state.prepare()
+    context = Context(site, vllm.node, vllm.state, terminal, Signals(terminal.note))
+    image_id = vllm.container().image_id
+    profiler = [word for word in profiler_entrypoint(site.variables) if word.startswith("--profiler-config")]
+    for graph in (False, True):
+        arguments = engine_arguments(site.variables, graph=graph)
+        verdict = flags.judge(context, image_id, [*profiler, *arguments])
+        assert verdict.outcome == "accepted", verdict.why
+    wrong = [word.replace("cudagraph_mode", "cudagraph_modee") for word in engine_arguments(site.variables, graph=True)]
+    verdict = flags.judge(context, image_id, wrong)
+    assert verdict.outcome == "refused"
+    assert "cudagraph_modee" in verdict.why
