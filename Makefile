@@ -53,7 +53,7 @@ acknowledge: setup ## Say that the history findings were seen (recorded)
 
 ##@ Working on this repository
 test: setup ## All tests, with real containers and real vLLM (sets the machine up like the demo)
-	@$(GB10) set-up --site $(CPU)
+	@$(PYTHON_BIN) -m gb10 set-up --site $(CPU)
 	@exec $(PYTHON_BIN) -m pytest
 test-fast: setup ## The offline tests
 	@exec $(PYTHON_BIN) -m pytest --ignore tests/e2e
@@ -63,6 +63,7 @@ lint: setup ## ruff, and the rendered files of both sites against their variable
 format: setup ## ruff format
 	@$(PYTHON_BIN) -m ruff format . && $(PYTHON_BIN) -m ruff check --fix .
 benchmark: setup ## Ratios, measured side by side in one run
+	@$(PYTHON_BIN) -m gb10 set-up --only-refuse --site $(CPU)
 	@for file in benchmarks/*.py; do $(PYTHON_BIN) $$file || exit 1; done
 lock: setup ## Resolve setup/requirements.lock again from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --python-version 3.11 --no-header --output-file setup/requirements.lock

@@ -293,13 +293,18 @@ def diff_command(context: Context, name: str | None) -> int:
 
 @main.command("set-up", hidden=True)
 @site_option
-def setup_command(context: Context) -> int:
+@click.option("--only-refuse", is_flag=True, help="Only refuse a node that serves a site with a GPU; set nothing up.")
+def setup_command(context: Context, only_refuse: bool) -> int:
     """Docker Engine, Compose v2 and the site's images on a fresh machine: for the demo and the tests.
 
     \b
     Example: python -m gb10 set-up --site examples/cpu
     """
-    hostsetup.prepare(context.node, context.progress, context.state.directory.parent)
+    root = context.state.directory.parent
+    if only_refuse:
+        hostsetup.refuse_on_a_serving_node(context.node, root)
+        return EXIT_OK
+    hostsetup.prepare(context.node, context.progress, root)
     images.prepare(context)
     return EXIT_OK
 

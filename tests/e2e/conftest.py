@@ -124,13 +124,20 @@ class Sandbox:
 
     def gb10(self, *words: str, timeout_s: float = 240) -> Run:
         """Run a command to its end."""
-        result = subprocess.run(self.argv(*words), cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+        result = subprocess.run(
+            self.argv(*words), cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
         return Run(result.returncode, result.stdout, result.stderr)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command, in a session of its own."""
         return subprocess.Popen(
-            self.argv(*words), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            self.argv(*words),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     def container(self) -> Container:

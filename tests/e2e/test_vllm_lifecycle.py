@@ -39,7 +39,10 @@ def test_a_deploy_leaves_a_verified_baseline_with_evidence(vllm: Sandbox) -> Non
 def test_state_md_says_what_runs_and_keeps_notes(vllm: Sandbox) -> None:
     path = vllm.site / "STATE.md"
     assert vllm.container().image_id[:19] in path.read_text()
-    path.write_text(path.read_text().replace("# State of this node\n", "# State of this node\n\nA note of mine.\n") + "\nAnother note.\n")
+    path.write_text(
+        path.read_text().replace("# State of this node\n", "# State of this node\n\nA note of mine.\n")
+        + "\nAnother note.\n"
+    )
     assert vllm.gb10("restore").code == 0
     text = path.read_text()
     assert "A note of mine." in text
