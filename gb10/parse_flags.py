@@ -22,6 +22,11 @@ def first(attribute, *modules):
     raise LookupError(f"this image has no {attribute}")
 
 
+def one_line(text):
+    """A message of several lines as one, at most 300 characters."""
+    return " ".join(text.split())[:300] or "no reason given"
+
+
 def judge(words):
     """The verdict on a list of arguments, as (outcome, why)."""
     errors = io.StringIO()
@@ -34,10 +39,9 @@ def judge(words):
     except LookupError as error:
         return "unknown", str(error)
     except SystemExit:
-        lines = [line for line in errors.getvalue().splitlines() if "error:" in line]
-        return "refused", (lines or ["no reason given"])[-1].partition("error:")[2].strip()
+        return "refused", one_line(errors.getvalue().rpartition("error:")[2])
     except (TypeError, ValueError) as error:
-        return "refused", str(error).splitlines()[0]
+        return "refused", one_line(str(error))
     return "accepted", ""
 
 
