@@ -173,6 +173,7 @@ def clean(node: Node, progress: Progress, root: Path, project: str, image_tags: 
         for tag in sorted(ours):
             progress.note(f"removing image {tag}")
             api.remove_image(tag, force=True)
+        api.prune_images(filters={"dangling": True, "label": "gb10.inputs"})
     for path in (root / project, root / "cache"):
         if path.exists():
             progress.note(f"removing {path}")

@@ -269,7 +269,16 @@ def _wheels(context: Context, lock: Path) -> Path:
 
 def _download(context: Context, directory: Path, lock: Path, *options: str) -> None:
     """`pip download` of a hashed lock for the image's Python, which need not be this one."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--retries=2"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--retries=2",
+    ]
     command += ["--no-deps", "--require-hashes", "--only-binary=:all:", f"--python-version={IMAGE_PYTHON}"]
     command += ["--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
     command += [f"--platform={name}_x86_64" for name in WHEEL_PLATFORMS]

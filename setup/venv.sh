@@ -32,7 +32,7 @@ fi
 say "Python environment .venv ($("$python" --version)) from $lock"
 rm -rf .venv
 "$python" -m venv .venv
-pip=".venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes"
+pip=".venv/bin/python -m pip install --quiet --quiet --disable-pip-version-check --require-hashes"
 $pip --requirement "$lock"
 
 has_compose() {
