@@ -39,6 +39,7 @@ class Terminal:
             self._console.print(text, markup=False)
 
     def waiting(self, text: str) -> None:
+        text = "".join(character for character in text if character.isprintable())
         with contextlib.suppress(OSError, ValueError):
             if self._status is not None:
                 if not self._live:
