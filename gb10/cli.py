@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from gb10 import deploy, doctor, experiment, facts, hostsetup, images, launch, plan, restore, statefile, status, verify
+from gb10 import deploy, doctor, experiment, hostsetup, images, launch, plan, restore, statefile, status, verify
 from gb10.context import Context
 from gb10.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, Gb10Error
 from gb10.evidence import Evidence
@@ -23,9 +23,10 @@ from gb10.node import Node
 from gb10.rendering import REPOSITORY
 from gb10.signals import Interrupted, Signals
 from gb10.site import Site
-from gb10.state import History, State, command_line, default_root, now
+from gb10.state import State, command_line, default_root
 from gb10.terminal import Terminal
 
+OUTCOMES = ("passed", "failed", "unknown", "acknowledged")
 MAKE_TARGET = re.compile(r"\bmake (?:deploy-baseline|restore|render|images|diff|verify|doctor|acknowledge|status)\b")
 
 
@@ -79,6 +80,11 @@ def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
                 err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
             for fault in error.faults:
                 err(_for_site(str(fault), site_path))
+        except OSError as error:
+            err(
+                f"{error.filename or 'disk'}: {error.strerror}; nothing was changed on the node, make room or mend it and try again"
+            )
+            code = EXIT_REFUSED
         except Interrupted as error:
             err(f"{error}: ended before anything was changed")
             code = EXIT_INTERRUPTED
@@ -238,20 +244,16 @@ def verify_command(context: Context, as_json: bool) -> int:
 @main.command("acknowledge")
 @site_option
 def acknowledge_command(context: Context) -> int:
-    """A person has seen the history findings: compare with today's counters from now on. Recorded in the state directory.
+    """A person has seen the history and repository findings: they are shown as acknowledged until they change. Recorded.
 
     \b
     Example: python -m gb10 acknowledge --site examples/cpu
     """
     with context.state.lock(command_line()):
-        red = verify.run(context).failed("history")
-        context.state.acknowledge(
-            History(facts.boot_id().value, facts.oom_kill_count().value, now()),
-            [f"{r.sentence}: {r.message}" for r in red],
-        )
-    for result in red:
-        out(f"acknowledged: {result.sentence}: {result.message}")
-    out(f"{len(red)} findings acknowledged" if red else "there was nothing to acknowledge")
+        red = [result for result in verify.run(context).failed() if result.group != "baseline"]
+        if red:
+            context.state.acknowledge([result.finding for result in red])
+    out("\n".join(f"acknowledged: {result.finding}" for result in red) or "there was nothing to acknowledge")
     return EXIT_OK
 
 
@@ -378,7 +380,7 @@ def _show(report: verify.Report, site: Path, *, everything: bool) -> None:
     for group, title in verify.GROUPS.items():
         results = [r for r in report.results if r.group == group]
         shown = results if everything else [r for r in results if r.outcome != "passed"]
-        out(f"{title}: {_counts({o: sum(r.outcome == o for r in results) for o in ('passed', 'failed', 'unknown')})}")
+        out(f"{title}: {_counts({o: sum(r.outcome == o for r in results) for o in OUTCOMES})}")
         for result in shown:
             message = f": {_for_site(result.message, site)}" if result.message else ""
             out(f"  {result.outcome:7} {result.sentence}{message}")
@@ -386,4 +388,4 @@ def _show(report: verify.Report, site: Path, *, everything: bool) -> None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in counts.items())
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name != "acknowledged")

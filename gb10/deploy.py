@@ -41,11 +41,17 @@ def deploy_baseline(context: Context, *, allow_dirty: bool = False, fresh: bool 
         target = launch.target_of(context, [context.state.file_of(baseline)], image_id)
         evidence = Evidence(context, "deploy-baseline")
         evidence.ran([context.state.file_of(baseline)])
+        cause: BaseException
         try:
-            return _deploy(context, target, baseline, previous, evidence, fresh)
-        except (Exception, Interrupted) as error:
-            with context.signals.shield("going back to the last good baseline"):
-                raise _go_back(context, previous, evidence, error) from None
+            try:
+                return _deploy(context, target, baseline, previous, evidence, fresh)
+            except Exception as error:
+                cause = error
+            context.signals.hold()
+        except Interrupted as error:
+            cause = error
+        with context.signals.shield("going back to the last good baseline"):
+            raise _go_back(context, previous, evidence, cause)
 
 
 def _deploy(

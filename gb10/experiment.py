@@ -66,17 +66,18 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
         guard = Guard(v.guard, context.signals, raw / "memory.jsonl")
         trial = Trial()
         try:
-            context.state.write_lease(lease)
-            guard.start()
-            _trial(context, name, paths, evidence, hold_s, trial)
+            try:
+                context.state.write_lease(lease)
+                guard.start()
+                _trial(context, name, paths, evidence, hold_s, trial)
+            except Exception as error:  # also a defect of ours: nothing keeps the node from its baseline
+                trial.failure = str(error) if isinstance(error, Gb10Error) else f"{type(error).__name__}: {error}"
+                trial.tail = getattr(error, "tail", "")
+            context.signals.hold()
         except Interrupted as error:
             trial.failure, trial.interrupted = f"interrupted by {error}", True
         except GuardTripped as error:
             trial.failure = f"the guard ended it: {error}"
-        except Gb10Error as error:
-            trial.failure, trial.tail = str(error), error.tail
-        except Exception as error:  # a defect of ours must not keep the node from its baseline
-            trial.failure = f"{type(error).__name__}: {error}"
         with context.signals.shield("restoring the baseline"):
             guard.stop()
             evidence.record["guard"] = guard.summary()

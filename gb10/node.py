@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,24 @@ from gb10.compose import Command
 from gb10.errors import FailedError, RefusedError
 
 PROJECT_LABEL = "com.docker.compose.project"
+
+
+class EngineGoneError(FailedError):
+    """The Docker engine stopped answering in the middle of a command."""
+
+
+@contextlib.contextmanager
+def _asking(node: Node) -> Iterator[None]:
+    """Around every read: a lost engine becomes `EngineGoneError`, and the next read connects anew."""
+    try:
+        yield
+    except docker.errors.NotFound:
+        raise
+    except (docker.errors.DockerException, requests.RequestException) as error:
+        node.close()
+        raise EngineGoneError(
+            "docker", f"the engine does not answer ({_reason(error)})", "start it, then: make restore"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -109,22 +127,25 @@ class Node:
     def labelled(self, label: str) -> list[Container]:
         """All containers with `label` (`key` or `key=value`), running or not."""
         found = []
-        for item in self.client.api.containers(all=True, filters={"label": label}):
-            with contextlib.suppress(docker.errors.NotFound):
-                found.append(Container.of(self.client.api.inspect_container(item["Id"])))
+        with _asking(self):
+            for item in self.client.api.containers(all=True, filters={"label": label}):
+                with contextlib.suppress(docker.errors.NotFound):
+                    found.append(Container.of(self.client.api.inspect_container(item["Id"])))
         return found
 
     def container(self, container_id: str) -> Container | None:
         """One container by id or name."""
         try:
-            return Container.of(self.client.api.inspect_container(container_id))
+            with _asking(self):
+                return Container.of(self.client.api.inspect_container(container_id))
         except docker.errors.NotFound:
             return None
 
     def image(self, reference: str) -> dict[str, Any] | None:
         """`docker image inspect` of a local image, or None."""
         try:
-            return self.client.api.inspect_image(reference)
+            with _asking(self):
+                return self.client.api.inspect_image(reference)
         except docker.errors.ImageNotFound:
             return None
 
@@ -150,7 +171,19 @@ class Node:
 
     def version(self) -> dict[str, Any]:
         """The engine's version record."""
-        return self.client.api.version()
+        with _asking(self):
+            return self.client.api.version()
+
+    def tags(self, repository: str) -> dict[str, str]:
+        """The local tags of a repository, each with its image id."""
+        with _asking(self):
+            images = self.client.api.images(name=repository)
+        return {
+            tag.rpartition(":")[2]: image["Id"]
+            for image in images
+            for tag in image.get("RepoTags") or []
+            if tag.startswith(f"{repository}:")
+        }
 
     def run(self, command: Command, *, started: Callable[[int], None] | None = None) -> str:
         """Run a command in a session of its own with a scrubbed environment; returns its stdout.

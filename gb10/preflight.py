@@ -13,6 +13,8 @@ from gb10.facts import GIB
 from gb10.overlays import flatten, service_of, unescaped
 from gb10.site import commit_of
 
+LEAST_DISK_BYTES = 100 * 1024**2
+
 
 def for_deploy(context: Context, *, allow_dirty: bool) -> None:
     """Refuse a deploy that could not be traced or could not work. Raises `RefusedError`."""
@@ -21,6 +23,7 @@ def for_deploy(context: Context, *, allow_dirty: bool) -> None:
     faults += _images_are_local(context, ["eager"])
     faults += _mounts_exist(context, [])
     faults += _port_is_free(context)
+    faults += _disk_has_room(context)
     faults += _no_lease(context)
     if not faults:
         faults += _flags_are_accepted(context, [])
@@ -35,6 +38,7 @@ def for_experiment(context: Context, overlays: list[str]) -> None:
     faults += _images_are_local(context, ["eager", "graph"] if "graph" in overlays else ["eager"])
     faults += _mounts_exist(context, overlays)
     faults += _memory_is_above_floors(context)
+    faults += _disk_has_room(context)
     if not faults:
         faults += _flags_are_accepted(context, overlays)
     _raise(faults)
@@ -146,6 +150,16 @@ def _memory_is_above_floors(context: Context) -> Iterator[Fault]:
             f"the node has {available / GIB:.2f} GiB available, under the floor {floor:g} already",
             "free memory first, or lower the floor",
         )
+
+
+def _disk_has_room(context: Context) -> Iterator[Fault]:
+    """Enough for records and logs. The floor of `make verify` (checks.minimum_disk_gib) is another, higher one."""
+    for path in (context.state.directory, Path(context.node.client.api.info()["DockerRootDir"])):
+        free = facts.free_disk_bytes(path)
+        if free.value is not None and free.value < LEAST_DISK_BYTES:
+            yield Fault(
+                str(path), f"only {free.value / 1024**2:.0f} MiB are free", f"make room: df -h {path}, docker system df"
+            )
 
 
 def _flags_are_accepted(context: Context, overlays: list[str]) -> Iterator[Fault]:

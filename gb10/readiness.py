@@ -7,8 +7,8 @@ import time
 
 from gb10.context import Context
 from gb10.engine import client, smoke
-from gb10.errors import FailedError
-from gb10.node import Container
+from gb10.errors import FailedError, RefusedError
+from gb10.node import Container, EngineGoneError
 
 POLL_S = 0.5
 TAIL_LINES = 15
@@ -24,7 +24,14 @@ def wait_until_ready(context: Context) -> Container:
     began = time.monotonic()
     while True:
         elapsed = time.monotonic() - began
-        container = _only_container(context)
+        try:
+            container = _only_container(context)
+        except (EngineGoneError, RefusedError) as error:  # the engine restarts: bounded by the same limit
+            if elapsed > v.limits.ready_s:
+                raise
+            context.progress.waiting(f"{elapsed:.0f} s, {error.faults[0].what}")
+            time.sleep(POLL_S)
+            continue
         _fail_if_dead(context, container)
         if container.health in {"healthy", "none"} and client.is_healthy(context.site.url):
             return container

@@ -13,6 +13,7 @@ from gb10.engine.smoke import Judged
 from gb10.errors import Gb10Error, NotOnBaselineError
 from gb10.launch import Target
 from gb10.node import Container
+from gb10.recovery import recover
 from gb10.state import Baseline
 
 ATTEMPTS = 2
@@ -48,7 +49,7 @@ def restore(context: Context, stage: Callable[[str], Any]) -> Restored:
     Idempotent: a node that is there already is only proved (canary, smoke). The repository's files are not touched.
     Raises `NotOnBaselineError` when the node is not on a working baseline at the end.
     """
-    baseline = stored(context)
+    baseline = context.state.current() or recover(context) or stored(context)
     wanted = target(context, baseline)
     _bring_back_image(context, baseline)
     moved = False

@@ -54,6 +54,10 @@ class Signals:
         finally:
             self._shielded = before
 
+    def hold(self) -> None:
+        """From here on signals are only noted: called when the last interruptible stage is over."""
+        self._shielded = self._shielded or ENDING
+
     def trip(self, reason: str) -> None:
         """Called by the guard's thread: raise `GuardTripped` in the main thread."""
         self._trip = reason

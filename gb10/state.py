@@ -30,6 +30,11 @@ def default_root() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "gb10"
 
 
+def stored_repository(project: str) -> str:
+    """The image repository whose tags keep a project's stored images from being pruned."""
+    return f"gb10-stored/{project}"
+
+
 def now() -> str:
     """The time in UTC, to the second, as ISO 8601."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -141,7 +146,9 @@ class State:
         """Keep a baseline's bytes under its key (bytes and image). It becomes current only with `promote`."""
         digest = files.sha256(data)
         key = f"{digest[:12]}-{image_id.removeprefix('sha256:')[:12]}"
-        baseline = Baseline(key, digest, image_tag, image_id, f"gb10-stored/{self.project}:{key}", commit, dirty, now())
+        baseline = Baseline(
+            key, digest, image_tag, image_id, f"{stored_repository(self.project)}:{key}", commit, dirty, now()
+        )
         files.write(self.file_of(baseline), data, 0o600)
         files.write_json(self.directory / "baselines" / key / "baseline.json", asdict(baseline), 0o600)
         return baseline
@@ -176,13 +183,17 @@ class State:
         record = self._read("history.json")
         return self._record(History, record, "history.json") if record else None
 
-    def acknowledge(self, history: History, findings: list[str]) -> None:
-        """A person has seen the history findings: compare with today's counters from now on, and keep a record."""
-        files.write_json(self.directory / "history.json", asdict(history), 0o600)
-        path = self.directory / "acknowledged.json"
+    def acknowledge(self, findings: list[str]) -> None:
+        """A person has seen these findings, by their exact words; kept with time and user. A changed finding is a new one."""
         earlier = self._read("acknowledged.json") or {"records": []}
-        earlier["records"].append({"at": history.since, "findings": findings, "uid": os.getuid()})
-        files.write_json(path, earlier, 0o600)
+        earlier["records"].append({"at": now(), "uid": os.getuid(), "findings": findings})
+        files.write_json(self.directory / "acknowledged.json", earlier, 0o600)
+
+    def acknowledged(self) -> set[str]:
+        """Every finding that was acknowledged since the last deploy."""
+        history, record = self.history(), self._read("acknowledged.json") or {"records": []}
+        since = history.since if history else ""
+        return {finding for entry in record["records"] if entry["at"] >= since for finding in entry["findings"]}
 
     # lease and compose child
 

@@ -14,7 +14,14 @@ HEADING = "# State of this node\n\nWritten after every deploy, try and restore. 
 
 
 def update(context: Context, evidence: Evidence) -> None:
-    """Replace the generated block with what `evidence` found."""
+    """Replace the generated block with what `evidence` found. A full disk is told and breaks nothing off."""
+    try:
+        _write(context, evidence)
+    except OSError as error:
+        context.progress.note(f"STATE.md could not be written ({error.strerror})")
+
+
+def _write(context: Context, evidence: Evidence) -> None:
     path = context.site.directory / "STATE.md"
     old = path.read_text() if path.is_file() else HEADING
     block = f"{BEGIN}\n{_block(context, evidence)}{END}\n"

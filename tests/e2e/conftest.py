@@ -23,6 +23,7 @@ from gb10.state import State
 from tests.conftest import ROOT
 
 PREFIX = "gb10test"
+TEST_ENGINE = "gb10-gitops/test-engine"
 
 
 def free_port() -> int:
@@ -65,7 +66,7 @@ class Run:
 class Sandbox:
     """A git checkout of one site with changed names and port, and the commands to drive it."""
 
-    def __init__(self, directory: Path, name: str, node: Node):
+    def __init__(self, directory: Path, name: str, node: Node, *, test_engine: bool = False):
         pid = os.getpid()
         self.project = f"{PREFIX}-{pid}-{facts.process_start_ticks(pid)}-{name}"
         self.node = node
@@ -84,11 +85,39 @@ class Sandbox:
         ):
             assert old in text, old
             text = text.replace(old, new)
+        if test_engine:
+            text = self._with_test_engine(text)
         (self.site / "vars.yaml").write_text(text)
         (self.site / ".gitignore").write_text("evidence/\nSTATE.md\n")
         self.git("init", "--quiet")
         self.git("config", "user.name", "test")
         self.git("config", "user.email", "test@localhost")
+        self.render()
+
+    def _with_test_engine(self, text: str) -> str:
+        """The same site on the test engine, with short times, and images of this project's own tags."""
+        for old, new in (
+            ("gb10-gitops/vllm-cpu:0.32.0", f"{self.project}/engine:eager"),
+            ("gb10-gitops/vllm-cpu-graph:0.32.0", f"{self.project}/engine:graph"),
+            ("entrypoint: [python3, -m, vllm.entrypoints.openai.api_server]", "entrypoint: [python3, /server.py]"),
+            ("stop_grace_s: 10", "stop_grace_s: 3"),
+            ("interval_s: 5", "interval_s: 1"),
+            ("timeout_s: 5", "timeout_s: 1"),
+            ("start_period_s: 300", "start_period_s: 12"),
+            ("ready_s: 300", "ready_s: 25"),
+            ("canary_s: 30", "canary_s: 4"),
+            ("request_s: 60", "request_s: 5"),
+            ("settle_s: 5", "settle_s: 1"),
+        ):
+            assert old in text, old
+            text = text.replace(old, new)
+        for role in ("eager", "graph"):
+            self.node.client.api.tag(f"{TEST_ENGINE}:{role}", f"{self.project}/engine", role, force=True)
+        return text
+
+    def faults(self, *lines: str) -> None:
+        """Faults of the test engine, as lines of engine.environment; rendered and committed."""
+        self.change("  environment:\n", "  environment:\n" + "".join(f"    {line}  # a fault\n" for line in lines))
         self.render()
 
     @property
@@ -182,6 +211,59 @@ def end_cleanly() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     yield
     signal.signal(signal.SIGTERM, before)
+
+
+@pytest.fixture(scope="session")
+def test_engine_images(node: Node) -> None:
+    """The test engine's two images: the same program, two ids."""
+    for role in ("eager", "graph"):
+        events = node.client.api.build(
+            path=str(ROOT / "tests/engine"),
+            tag=f"{TEST_ENGINE}:{role}",
+            decode=True,
+            rm=True,
+            buildargs={"BASE": "gb10-gitops/base:bookworm"},
+            labels={"gb10.test-engine.role": role},
+        )
+        errors = [event["error"] for event in events if "error" in event]
+        assert not errors, errors
+
+
+@pytest.fixture
+def sandbox(node: Node, test_engine_images: None, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """A site of its own on the test engine; nothing is deployed yet."""
+    SANDBOXES.append(None)
+    box = Sandbox(tmp_path, f"s{len(SANDBOXES)}", node, test_engine=True)
+    try:
+        yield box
+    finally:
+        remove_project(node, box.project)
+
+
+@pytest.fixture
+def serving(sandbox: Sandbox) -> Sandbox:
+    """A sandbox whose baseline is deployed."""
+    result = sandbox.gb10("deploy-baseline")
+    assert result.code == 0, result.err
+    return sandbox
+
+
+SANDBOXES: list[None] = []
+TABLE: list[tuple[str, ...]] = []
+"""Rows of the table of starting states, printed when the run ends."""
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table of starting states: how long the way back took, and where the node was in the end."""
+    if not TABLE:
+        return
+    terminalreporter.section("starting states, each restored")
+    for row in sorted(TABLE):
+        terminalreporter.write_line(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, (44, 12, 12, 16), strict=True))
+        )
+    lost = sum(row[3] != "on baseline" for row in TABLE)
+    terminalreporter.write_line(f"{len(TABLE)} states, {lost} not on the baseline")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,47 @@
+"""When the state directory is gone: which baseline it was, from the evidence's copies and the stored image tags. Called by restore.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gb10 import files
+from gb10.context import Context
+from gb10.overlays import flatten, service_of
+from gb10.state import Baseline, History, now, stored_repository
+
+
+def recover(context: Context) -> Baseline | None:
+    """The last baseline that is proved twice: its bytes (evidence or site) and its image (a tag of ours) name each other.
+
+    A stored tag's name holds the first digits of both hashes. Returns None, and changes nothing, when no pair fits.
+    """
+    tags = context.node.tags(stored_repository(context.site.project))
+    for path in _candidates(context):
+        data = path.read_bytes()
+        for key, image_id in tags.items():
+            if key != f"{files.sha256(data)[:12]}-{image_id.removeprefix('sha256:')[:12]}":
+                continue
+            image_tag = service_of(flatten(context.node, context.project, [path]))["image"]
+            baseline = context.state.store(data, image_tag, image_id, "unknown", dirty=False)
+            context.state.promote(baseline, History(None, None, now()))
+            context.progress.note(
+                f"the state directory was lost: lease, history, acknowledgements and raw records are gone; "
+                f"recovered the baseline {key} from {path} and its stored image"
+            )
+            return baseline
+    return None
+
+
+def _candidates(context: Context) -> list[Path]:
+    """Copies of baselines that served, newest first; then the site's own file."""
+    found = []
+    for record in sorted((context.site.directory / "evidence").glob("*/record.json"), reverse=True):
+        try:
+            document = json.loads(record.read_text())
+        except (OSError, ValueError):
+            continue
+        served = str(document.get("verdict", "")).startswith(("deployed", "already deployed"))
+        if (served or document.get("what", "").startswith("try-")) and (record.parent / "compose.yaml").is_file():
+            found.append(record.parent / "compose.yaml")
+    return [*found, context.baseline_file]

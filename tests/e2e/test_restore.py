@@ -1,0 +1,140 @@
+"""Back to the baseline from any state: a table of starting states on real containers, and the same under kill -9 of the restore itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gb10.node import Node
+from tests.e2e.conftest import TABLE, Sandbox, remove_project
+from tests.e2e.states import STATES, kill_hard, read_only, wait_for
+
+pytestmark = pytest.mark.docker
+
+REPOSITORY_FINDINGS = {"compose yaml has the stored bytes", "every rendered file fits the variables"}
+
+
+@pytest.fixture
+def bystander(serving: Sandbox, node: Node) -> Iterator[tuple[str, str]]:
+    """A container of another Compose project on the same engine: never touched."""
+    project = f"{serving.project}-other"
+    api = node.client.api
+    labels = {"com.docker.compose.project": project}
+    container = api.create_container("gb10-gitops/base:bookworm", ["sleep", "300"], labels=labels)
+    api.start(container["Id"])
+    found = node.container(container["Id"])
+    assert found is not None
+    yield found.id, found.started_at
+    after = node.container(found.id)
+    remove_project(node, project)
+    assert after is not None
+    assert (after.running, after.started_at) == (True, found.started_at)
+
+
+def assert_restored(box: Sandbox) -> None:
+    """On the baseline, by the checks; only repository findings may be left, and only where the state made them."""
+    checks = box.checks()
+    red = {
+        name: message
+        for name, (outcome, message) in checks.items()
+        if outcome == "failed" and name not in REPOSITORY_FINDINGS
+    }
+    assert not red, red
+    assert box.state.lease() is None
+    container = box.container()
+    assert (container.name, container.restart_policy) == (box.project, "unless-stopped")
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_the_node_comes_back_and_a_second_restore_has_nothing_to_do(
+    name: str, serving: Sandbox, bystander: tuple[str, str]
+) -> None:
+    STATES[name](serving)
+    edited = {path: path.read_bytes() for path in serving.site.glob("*.yaml")}
+    began = time.monotonic()
+    result = serving.gb10("restore")
+    first_s = time.monotonic() - began
+    TABLE.append((name, f"{first_s:.1f} s", "-", "NOT ON BASELINE"))
+    assert result.code == 0, result.err
+    assert_restored(serving)
+    before = serving.container()
+    began = time.monotonic()
+    again = serving.gb10("restore")
+    again_s = time.monotonic() - began
+    assert again.code == 0, again.err
+    assert "was on its baseline already" in again.out
+    assert (serving.container().id, serving.container().started_at) == (before.id, before.started_at)
+    assert {path: path.read_bytes() for path in serving.site.glob("*.yaml")} == edited, (
+        "a restore never writes the repository"
+    )
+    TABLE[-1] = (name, f"{first_s:.1f} s", f"{again_s:.1f} s", "on baseline")
+
+
+def test_an_edited_file_is_a_repository_finding_and_stays_as_it_is(serving: Sandbox) -> None:
+    STATES["repository file edited"](serving)
+    result = serving.gb10("restore")
+    assert result.code == 0
+    assert "repository: 0 passed, 2 failed" in result.out
+    assert serving.checks()["compose yaml has the stored bytes"][0] == "failed"
+    assert serving.gb10("verify").code == 1
+    assert serving.gb10("acknowledge").code == 0
+    assert serving.checks()["compose yaml has the stored bytes"][0] == "acknowledged"
+    assert serving.gb10("verify").code == 0
+    path = serving.site / "compose.yaml"
+    path.write_text(path.read_text() + "# another edit\n")
+    assert serving.checks()["compose yaml has the stored bytes"][0] == "failed", "a changed finding is a new one"
+
+
+def test_a_lost_state_directory_is_told(serving: Sandbox) -> None:
+    STATES["state directory removed while the baseline runs"](serving)
+    result = serving.gb10("restore")
+    assert "the state directory was lost: lease, history, acknowledgements and raw records are gone" in result.err
+    assert serving.checks()["no oom kill since the deploy"][0] == "unknown"
+
+
+def test_a_read_only_state_directory_is_refused_before_anything_changes(serving: Sandbox) -> None:
+    before = serving.container()
+    with read_only(serving.state.directory):
+        for words in (("restore",), ("deploy-baseline",), ("try", "graph")):
+            result = serving.gb10(*words)
+            assert result.code == 2, result.err
+            assert "cannot be written (Read-only file system)" in result.err
+    assert (serving.container().id, serving.container().started_at) == (before.id, before.started_at)
+
+
+POINTS = {
+    "while the old engine is being stopped": lambda box: box.container().raw["State"]["Status"] == "running",
+    "while compose starts the baseline": lambda box: (box.state.directory / "child.json").exists(),
+    "while it waits until ready": lambda box: any(
+        c.running and c.restart_policy == "unless-stopped" and c.health == "starting"
+        for c in box.node.containers(box.project)
+    ),
+}
+KILLED_FROM = [
+    "experiment running and its controller killed",
+    "running under the prefixed name",
+    "nothing running",
+    "paused",
+    "image tag points at another image",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("name", KILLED_FROM)
+def test_a_restore_that_is_killed_is_finished_by_the_next_one(name: str, point: str, serving: Sandbox) -> None:
+    STATES[name](serving)
+    process = serving.start("restore")
+    if point.startswith("while the old"):
+        wait_for(lambda: (serving.state.directory / "lock").exists() and process.poll() is None, "the lock")
+        time.sleep(0.6)
+    else:
+        wait_for(lambda: POINTS[point](serving) or process.poll() is not None, point)
+    kill_hard(process)
+    began = time.monotonic()
+    result = serving.gb10("restore")
+    TABLE.append((f"{name} / restore killed {point}"[:44], f"{time.monotonic() - began:.1f} s", "-", "NOT ON BASELINE"))
+    assert result.code == 0, result.err
+    assert_restored(serving)
+    TABLE[-1] = (*TABLE[-1][:3], "on baseline")
