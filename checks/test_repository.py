@@ -24,11 +24,13 @@ def test_compose_yaml_has_the_stored_bytes(site: Site, state: State, baseline: B
     path = site.directory / "compose.yaml"
     if not path.is_file():
         fail("the stored bytes", "no compose.yaml", "run: make render")
-    if path.read_bytes() != state.file_of(baseline).read_bytes():
+    found = sha256(path.read_bytes())
+    if found != baseline.sha256:
+        mend = "read `make diff`, then: make deploy-baseline (or git checkout)"
         fail(
-            f"the bytes deployed at {baseline.deployed_at}",
-            "other bytes",
-            "read `make diff`, then: make deploy-baseline (or git checkout)",
+            f"the bytes deployed at {baseline.deployed_at} ({baseline.sha256[:12]})",
+            f"other bytes ({found[:12]})",
+            mend,
         )
 
 

@@ -260,7 +260,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("starting states, each restored")
     for row in sorted(TABLE):
         terminalreporter.write_line(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, (44, 12, 12, 16), strict=True))
+            "  ".join(cell.ljust(width) for cell, width in zip(row, (100, 8, 8, 16), strict=True))
         )
     lost = sum(row[3] != "on baseline" for row in TABLE)
     terminalreporter.write_line(f"{len(TABLE)} states, {lost} not on the baseline")
