@@ -72,10 +72,12 @@ def service(state: State, baseline: Baseline) -> dict[str, Any]:
 def containers(host: Any, site: Site) -> list[Container]:
     """Every container of the project, as docker inspect on the node shows it."""
     ids = host.check_output(
-        "docker ps --all --quiet --no-trunc --filter label=%s", f"{PROJECT_LABEL}={site.project}"
+        "timeout 30 docker ps --all --quiet --no-trunc --filter label=%s", f"{PROJECT_LABEL}={site.project}"
     ).split()
     return (
-        [Container.of(raw) for raw in json.loads(host.check_output("docker inspect " + " ".join(ids)))] if ids else []
+        [Container.of(raw) for raw in json.loads(host.check_output("timeout 30 docker inspect " + " ".join(ids)))]
+        if ids
+        else []
     )
 
 
@@ -95,4 +97,4 @@ def expected(service: dict[str, Any], baseline: Baseline) -> Expected:
 @pytest.fixture(scope="module")
 def image_environment(host: Any, container: Container) -> dict[str, str]:
     """The image's own environment, which docker inspect mixes into the container's."""
-    return environment_of(json.loads(host.check_output("docker image inspect %s", container.image_id))[0])
+    return environment_of(json.loads(host.check_output("timeout 30 docker image inspect %s", container.image_id))[0])

@@ -15,10 +15,9 @@ from typing import Any
 
 import click
 
-from gb10 import deploy, doctor, experiment, hostsetup, images, launch, plan, restore, statefile, status, verify
+from gb10 import deploy, doctor, experiment, hostsetup, images, launch, plan, status, verify
 from gb10.context import Context
-from gb10.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED, Gb10Error
-from gb10.evidence import Evidence
+from gb10.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOT_ON_BASELINE, EXIT_OK, EXIT_REFUSED, Gb10Error
 from gb10.node import Node
 from gb10.rendering import REPOSITORY
 from gb10.signals import Interrupted, Signals
@@ -26,6 +25,7 @@ from gb10.site import Site
 from gb10.state import State, command_line, default_root
 from gb10.terminal import Terminal
 
+CHANGE_THE_NODE = ("deploy_command", "try_command", "restore_command")
 OUTCOMES = ("passed", "failed", "unknown", "acknowledged")
 MAKE_TARGET = re.compile(r"\bmake (?:deploy-baseline|restore|render|images|diff|verify|doctor|acknowledge|status)\b")
 
@@ -80,14 +80,18 @@ def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
                 err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
             for fault in error.faults:
                 err(_for_site(str(fault), site_path))
-        except OSError as error:
-            err(
-                f"{error.filename or 'disk'}: {error.strerror}; nothing was changed on the node, make room or mend it and try again"
-            )
-            code = EXIT_REFUSED
         except Interrupted as error:
-            err(f"{error}: ended before anything was changed")
+            err(
+                f"{error}: ended; the node was not touched (images, downloads or set-up may be unfinished: run it again)"
+            )
             code = EXIT_INTERRUPTED
+        except Exception as error:  # a defect of ours, or a disk that is full or gone
+            if verbose:
+                err(traceback.format_exc())
+            moving = function.__name__ in CHANGE_THE_NODE
+            mend = "run: make status, then make restore" if moving else "run it again with --verbose"
+            err(_for_site(f"{type(error).__name__}: {error}; {mend}", site_path))
+            code = EXIT_NOT_ON_BASELINE if moving else EXIT_REFUSED
         sys.exit(code or EXIT_OK)
 
     return wrapper
@@ -198,27 +202,12 @@ def restore_command(context: Context, dry_run: bool) -> int:
         out(plan.for_restore(context))
         return EXIT_OK
     with context.state.lock(command_line()), context.signals.shield("restoring the baseline"):
-        evidence = Evidence(context, "restore")
-        try:
-            restored = restore.restore(context, evidence.stage)
-        except Gb10Error:
-            evidence.close("not on a baseline")
-            raise
-        evidence.container("baseline", restored.container)
-        evidence.record["smoke"] = [judged.as_json() for judged in restored.smoke]
-        with evidence.stage("verify"):
-            report = verify.run(context)
-            evidence.record["checks"] = report.as_json()
-        evidence.close("restored" if restored.moved else "was on the baseline already")
-        statefile.update(context, evidence)
+        outcome = deploy.recorded_restore(context)
+    _moved(outcome)
     if context.signals.received:
         err(f"{context.signals.received} came meanwhile; the baseline is restored")
-    _moved(
-        deploy.Outcome(
-            "the baseline is restored" if restored.moved else "the node was on its baseline already", evidence, report
-        )
-    )
-    return EXIT_INTERRUPTED if context.signals.received else EXIT_OK
+        return EXIT_INTERRUPTED
+    return EXIT_OK
 
 
 @main.command("verify")

@@ -15,6 +15,7 @@ PLUGIN_DIRECTORIES = (
     "/usr/lib/docker/cli-plugins",
     "/usr/libexec/docker/cli-plugins",
 )
+DEFAULT_ENGINE = "unix:///var/run/docker.sock"
 KEPT_ENVIRONMENT = ("PATH", "HOME", "LANG", "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CERT_PATH", "DOCKER_TLS_VERIFY")
 
 
@@ -44,8 +45,12 @@ def plugin() -> Path | None:
 
 
 def environment() -> dict[str, str]:
-    """What Compose and Docker get to see: enough to find the engine, nothing that changes what is deployed."""
-    return {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    """What Compose and Docker get to see: enough to find the engine, nothing that changes what is deployed.
+
+    DOCKER_HOST is always set: a Docker context would send the commands to another engine than the SDK's reads.
+    """
+    kept = {name: os.environ[name] for name in KEPT_ENVIRONMENT if name in os.environ}
+    return {"DOCKER_HOST": DEFAULT_ENGINE} | kept
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,11 @@ class Project:
         for file in files:
             argv += ["--file", str(file)]
         return Command((*argv, *words), timeout_s)
+
+    @property
+    def words(self) -> list[str]:
+        """The words by which a Compose call of ours on this project is known among the processes."""
+        return ["--project-name", self.name, "--project-directory", str(self.directory)]
 
     def config(self, files: list[Path]) -> Command:
         """Flatten the files to one document on stdout."""

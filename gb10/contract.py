@@ -147,11 +147,14 @@ def nothing_privileged(case: Case) -> Iterator[Broken]:
         yield f"capabilities {', '.join(extra)} are added", "remove them; SYS_PTRACE is the only one allowed"
     if "ALL" not in (service.get("cap_drop") or []):
         yield "capabilities are not dropped", 'keep cap_drop: ["ALL"]'
-    if "no-new-privileges:true" not in (service.get("security_opt") or []):
-        yield "new privileges are possible", "keep no-new-privileges:true"
+    if (service.get("security_opt") or []) != ["no-new-privileges:true"]:
+        yield "new privileges are possible", "keep security_opt to no-new-privileges:true alone"
+    if service.get("devices") or service.get("device_cgroup_rules"):
+        yield "a device of the host is given to it", "remove devices; the GPU comes by its request"
     for mount in service.get("volumes", []):
-        if mount.get("source") in {"/", "/var/run/docker.sock", "/run/docker.sock", "/proc", "/sys", "/dev", "/etc"}:
-            yield f"{mount['source']} of the host is mounted", "remove the mount"
+        source = str(mount.get("source", ""))
+        if source == "/" or any(source == top or source.startswith(f"{top}/") for top in HOST_DIRECTORIES):
+            yield f"{source} of the host is mounted", "remove the mount"
 
 
 def profiler_only_in_its_overlay(case: Case) -> Iterator[Broken]:
@@ -189,6 +192,8 @@ def _ports(service: dict[str, Any]) -> set[str]:
         for p in service.get("ports", [])
     }
 
+
+HOST_DIRECTORIES = ("/proc", "/sys", "/dev", "/etc", "/boot", "/run", "/var/run", "/var/lib/docker", "/root/.ssh")
 
 RULES = (
     only_the_engine_service,

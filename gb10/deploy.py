@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from gb10 import facts, launch, node, preflight, restore, statefile, verify
 from gb10.context import Context
 from gb10.engine import smoke
-from gb10.errors import FailedError, Gb10Error, NotOnBaselineError, StoppedError
+from gb10.errors import FailedError, Gb10Error, NotOnBaselineError, RefusedError, StoppedError
 from gb10.evidence import Evidence
 from gb10.launch import Target
+from gb10.recovery import recover
 from gb10.signals import Interrupted
 from gb10.site import commit_of
 from gb10.state import Baseline, History, command_line, now
@@ -33,10 +34,12 @@ def deploy_baseline(context: Context, *, allow_dirty: bool = False, fresh: bool 
     with context.state.lock(command_line()):
         with context.progress.stage("preflight"):
             preflight.for_deploy(context, allow_dirty=allow_dirty)
-        commit, previous = commit_of(context.site), context.state.current()
+        commit, previous = commit_of(context.site), _previous(context)
+        history = context.state.history() if previous else None
         tag = context.site.variables.images["eager"].tag
         image_id = context.node.image_id(tag) or ""
-        baseline = context.state.store(context.baseline_file.read_bytes(), tag, image_id, commit.id, bool(commit.dirty))
+        changed = bool(commit.dirty or commit.unknown)
+        baseline = context.state.store(context.baseline_file.read_bytes(), tag, image_id, commit.id, changed)
         context.node.run(node.tag(image_id, baseline.stored_tag))
         target = launch.target_of(context, [context.state.file_of(baseline)], image_id)
         evidence = Evidence(context, "deploy-baseline")
@@ -51,7 +54,18 @@ def deploy_baseline(context: Context, *, allow_dirty: bool = False, fresh: bool 
         except Interrupted as error:
             cause = error
         with context.signals.shield("going back to the last good baseline"):
+            if previous is not None and history is not None:
+                context.state.promote(previous, history)
             raise _go_back(context, previous, evidence, cause)
+
+
+def _previous(context: Context) -> Baseline | None:
+    """The baseline to go back to. Damaged stored bytes are recovered when that is possible, and else told and left out."""
+    try:
+        return context.state.current()
+    except RefusedError as error:
+        context.progress.note(str(error))
+        return recover(context)
 
 
 def _deploy(
@@ -62,71 +76,92 @@ def _deploy(
         restored = restore.restore(context, evidence.stage)
         container, judged = restored.container, restored.smoke
     else:
+        same = False
         container = launch.launch(context, target, evidence.stage)
         with evidence.stage("smoke"):
-            judged = smoke.run(
-                context.site.url, context.site.variables, lambda j: context.progress.note(restore.shown(j))
-            )
-        same = False
+            v, note = context.site.variables, context.progress.note
+            judged = smoke.run(context.site.url, v, lambda j: note(restore.shown(j)))
     evidence.container("baseline", container)
     evidence.record["smoke"] = [j.as_json() for j in judged]
     wrong = [j for j in judged if not j.passed]
     if wrong:
-        raise FailedError(
-            container.name,
-            f"answers {wrong[0].name} wrongly ({wrong[0].why})",
-            "compare vars.yaml and image with the last good ones",
-        )
+        what = f"answers {wrong[0].name} wrongly ({wrong[0].why})"
+        raise FailedError(container.name, what, "compare vars.yaml and image with the last good ones")
     if not same:
         history = History(facts.boot_id().value, facts.oom_kill_count().value, now())
         context.state.promote(replace(baseline, deployed_at=now()), history)
     with evidence.stage("verify"):
         report = verify.run(context)
         evidence.record["checks"] = report.as_json()
-    evidence.close("deployed" if not same else "already deployed")
+    if report.off_baseline:
+        raise FailedError("checks", report.off_baseline[0], "run: make verify")
+    evidence.close("already deployed" if same else "deployed")
     statefile.update(context, evidence)
-    return Outcome(
-        "the baseline was running already and is proved" if same else "the baseline is deployed", evidence, report
-    )
+    line = "the baseline was running already and is proved" if same else "the baseline is deployed"
+    return Outcome(line, evidence, report)
 
 
 def _go_back(context: Context, previous: Baseline | None, evidence: Evidence, cause: BaseException) -> Gb10Error:
     """Restore what served before and return the error to raise, whose exit code says where the node is."""
     interrupted = isinstance(cause, Interrupted)
-    first = (
-        f"interrupted by {cause}"
-        if interrupted
-        else str(cause)
-        if isinstance(cause, Gb10Error)
-        else f"{type(cause).__name__}: {cause}"
-    )
-    tail = cause.tail if isinstance(cause, Gb10Error) else ""
-    context.progress.note(f"failed: {first}" if not interrupted else first)
-    evidence.record["failure"] = {"cause": first, "engine_log_tail": tail}
+    first, tail = described(cause), getattr(cause, "tail", "")
+    context.progress.note(first if interrupted else f"failed: {first}")
+    evidence.record["failure"] = {"cause": first}
     if previous is None:
-        launch.clear(context)
-        evidence.close("failed, nothing is running")
-        return NotOnBaselineError(
-            "deploy-baseline",
-            f"{first}; this was the first deploy",
-            "nothing is running now; mend it, then: make deploy-baseline",
-            tail=tail,
-        )
+        return _nothing_to_go_back_to(context, evidence, first, tail)
     try:
         restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
     except Gb10Error as error:
         evidence.close("failed, not on a baseline")
-        return NotOnBaselineError(
-            "deploy-baseline", f"{first}; and going back failed: {error}", "run: make restore", tail=error.tail or tail
-        )
+        statefile.update(context, evidence, runs="**not a working baseline**: see the evidence, then make restore")
+        what = f"{first}; and going back failed: {error.faults[0].what}"
+        return NotOnBaselineError("deploy-baseline", what, "mend it, then: make restore", tail=error.tail or tail)
     evidence.container("baseline", restored.container)
     evidence.record["smoke"] = [j.as_json() for j in restored.smoke]
     evidence.close("interrupted, restored" if interrupted else "failed, restored")
     statefile.update(context, evidence)
     kind = StoppedError if interrupted else FailedError
-    return kind(
-        "deploy-baseline",
-        first,
-        f"the baseline of {previous.deployed_at} serves again; see {evidence.directory}",
-        tail=tail,
-    )
+    mend = f"the baseline of {previous.deployed_at} serves again; see {evidence.directory}"
+    return kind("deploy-baseline", first, mend, tail=tail)
+
+
+def _nothing_to_go_back_to(context: Context, evidence: Evidence, first: str, tail: str) -> Gb10Error:
+    """The first deploy failed: leave nothing running, and say so."""
+    mend = "nothing is running now; mend it, then: make deploy-baseline"
+    try:
+        context.state.demote()
+        launch.clear(context)
+    except Exception as error:
+        mend = f"its container could not be removed ({error}); look at docker ps, then: make deploy-baseline"
+    evidence.close("failed, nothing is running")
+    statefile.update(context, evidence, runs="**nothing**: the first deploy failed")
+    return NotOnBaselineError("deploy-baseline", f"{first}; this was the first deploy", mend, tail=tail)
+
+
+def recorded_restore(context: Context) -> Outcome:
+    """`restore` with evidence, checks and STATE.md. Raises `NotOnBaselineError`."""
+    evidence = Evidence(context, "restore")
+    try:
+        restored = restore.restore(context, evidence.stage)
+        evidence.container("baseline", restored.container)
+        evidence.record["smoke"] = [judged.as_json() for judged in restored.smoke]
+        with evidence.stage("verify"):
+            report = verify.run(context)
+            evidence.record["checks"] = report.as_json()
+        if report.off_baseline:
+            raise NotOnBaselineError("checks", report.off_baseline[0], "mend it, then: make restore")
+    except Gb10Error:
+        evidence.close("not on a baseline")
+        statefile.update(context, evidence, runs="**not a working baseline**: see the evidence, then make restore")
+        raise
+    evidence.close("restored" if restored.moved else "was on the baseline already")
+    statefile.update(context, evidence)
+    line = "the baseline is restored" if restored.moved else "the node was on its baseline already"
+    return Outcome(line, evidence, report)
+
+
+def described(cause: BaseException) -> str:
+    """An error or an interruption in words."""
+    if isinstance(cause, Interrupted):
+        return f"interrupted by {cause}"
+    return str(cause) if isinstance(cause, Gb10Error) else f"{type(cause).__name__}: {cause}"

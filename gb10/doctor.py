@@ -1,4 +1,7 @@
-"""`doctor`: everything this site needs on this node, each as ok, missing or unknown, with the mend. Changes nothing."""
+"""`doctor`: everything this site needs on this node, each as ok, missing or unknown, with the mend.
+
+It changes nothing that serves; the verdict of an image's flag parser is kept in the state directory.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +36,17 @@ def examine(context: Context) -> list[Need]:
     for look in LOOKS:
         try:
             needs += look(context)
-        except Gb10Error as error:
-            needs.append(
-                Need(look.__name__.strip("_").replace("_", " "), "unknown", error.faults[0].what, error.faults[0].mend)
-            )
+        except Exception as error:
+            needs.append(_unseen(look, error))
     return needs
+
+
+def _unseen(look: Callable[[Context], Iterator[Need]], error: Exception) -> Need:
+    """A need that could not be looked at. Without an engine it is the engine that is missing."""
+    name = "docker engine" if look is _engine else look.__name__.strip("_").replace("_", " ")
+    if isinstance(error, Gb10Error):
+        return Need(name, "missing" if look is _engine else "unknown", error.faults[0].what, error.faults[0].mend)
+    return Need(name, "unknown", f"{type(error).__name__}: {error}")
 
 
 def _engine(context: Context) -> Iterator[Need]:
@@ -63,7 +72,7 @@ def _gpu_runtime(context: Context) -> Iterator[Need]:
     if context.site.variables.node.gpu == "none":
         yield Need("gpu runtime", "ok", "not needed by this site")
         return
-    info = context.node.client.api.info()
+    info = context.node.info()
     runtimes = sorted(info.get("Runtimes") or {})
     devices = [d for d in info.get("DiscoveredDevices") or [] if "nvidia" in str(d)]
     if "nvidia" in runtimes or devices:
@@ -96,7 +105,7 @@ def _disk(context: Context) -> Iterator[Need]:
     floor = context.site.variables.checks.minimum_disk_gib
     for name, path in (
         ("disk, state", context.state.directory),
-        ("disk, docker", Path(context.node.client.api.info()["DockerRootDir"])),
+        ("disk, docker", Path(context.node.info()["DockerRootDir"])),
     ):
         free = facts.free_disk_bytes(path)
         if free.value is None:
@@ -189,6 +198,11 @@ def _directories(context: Context) -> Iterator[Need]:
         yield Need(
             "mount", "ok" if there else "missing", mount.host, "" if there else "create it, or correct vars.yaml"
         )
+    if v.profile.nsys_dir:
+        program = Path(v.profile.nsys_dir) / "bin/nsys"
+        there = program.is_file()
+        mend = "" if there else "install Nsight Systems, or correct profile.nsys_dir (only try-profile needs it)"
+        yield Need("nsys", "ok" if there else "missing", str(program), mend)
     for cache in v.caches:
         path = Path(cache.host)
         if not path.is_dir():

@@ -33,7 +33,7 @@ class Evidence:
             "project": context.site.project,
             "started_at": now(),
             "commit": commit.id,
-            "changed_files": commit.dirty,
+            "changed_files": {"unknown": commit.unknown} if commit.unknown else commit.dirty,
             "boot_id": facts.boot_id().as_json(),
             "oom_kill": {"before": facts.oom_kill_count().as_json()},
             "available_bytes": {"before": facts.available_bytes().as_json()},

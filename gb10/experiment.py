@@ -10,9 +10,9 @@ from pathlib import Path
 
 from gb10 import effect, files, launch, preflight, restore, statefile, verify
 from gb10.context import Context
-from gb10.deploy import Outcome
+from gb10.deploy import Outcome, described
 from gb10.engine import client, smoke
-from gb10.errors import FailedError, Fault, Gb10Error, NotOnBaselineError, RefusedError, StoppedError
+from gb10.errors import FailedError, NotOnBaselineError, RefusedError, StoppedError
 from gb10.evidence import Evidence
 from gb10.guard import Guard
 from gb10.node import Container
@@ -61,27 +61,30 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
         baseline = restore.stored(context)
         v = context.site.variables
         lease = lease_for(name, overlays, "lease", v.limits.ready_s + hold_s + SPARE_S, baseline.key)
-        raw = context.state.directory / "raw" / evidence.directory.name
-        raw.mkdir(parents=True, mode=0o700)
-        guard = Guard(v.guard, context.signals, raw / "memory.jsonl")
+        guard = Guard(
+            v.guard, context.signals, context.state.raw_directory() / f"{evidence.directory.name}-memory.jsonl"
+        )
         trial = Trial()
         try:
             try:
                 context.state.write_lease(lease)
+                statefile.update(
+                    context, evidence, runs=f"**the experiment {name}**, under a lease until {lease.deadline}"
+                )
                 guard.start()
-                _trial(context, name, paths, evidence, hold_s, trial)
+                _trial(context, paths, evidence, hold_s, trial)
             except Exception as error:  # also a defect of ours: nothing keeps the node from its baseline
-                trial.failure = str(error) if isinstance(error, Gb10Error) else f"{type(error).__name__}: {error}"
-                trial.tail = getattr(error, "tail", "")
+                trial.failure, trial.tail = described(error), getattr(error, "tail", "")
             context.signals.hold()
         except Interrupted as error:
-            trial.failure, trial.interrupted = f"interrupted by {error}", True
+            trial.failure, trial.interrupted = described(error), True
         except GuardTripped as error:
+            launch.kill(context)
             trial.failure = f"the guard ended it: {error}"
         with context.signals.shield("restoring the baseline"):
             guard.stop()
             evidence.record["guard"] = guard.summary()
-            return _come_back(context, name, evidence, raw, trial)
+            return _come_back(context, name, evidence, trial)
 
 
 def _stored_files(context: Context, evidence: Evidence, overlays: list[str]) -> list[Path]:
@@ -96,7 +99,7 @@ def _stored_files(context: Context, evidence: Evidence, overlays: list[str]) -> 
     return paths
 
 
-def _trial(context: Context, name: str, paths: list[Path], evidence: Evidence, hold_s: float, trial: Trial) -> None:
+def _trial(context: Context, paths: list[Path], evidence: Evidence, hold_s: float, trial: Trial) -> None:
     overlays = evidence.record["overlays"]
     image = context.site.variables.images["graph" if "graph" in overlays else "eager"].tag
     target = launch.target_of(context, paths, context.node.image_id(image) or "")
@@ -159,50 +162,39 @@ def _hold(context: Context, hold_s: float) -> None:
         time.sleep(min(1.0, left))
 
 
-def _come_back(context: Context, name: str, evidence: Evidence, raw: Path, trial: Trial) -> Outcome:
+def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) -> Outcome:
     """restore, verify, record: then the outcome, or the error whose exit code says where the node is."""
-    for container in context.node.containers(context.site.project):
-        _keep(raw / "engine.log", context.node.log(container.id))
-    evidence.record["raw"] = str(raw)
+    where = f"experiment {name}"
     if trial.failure:
-        context.progress.note(f"experiment {name}: {trial.failure}")
-        evidence.record["failure"] = {"cause": trial.failure, "engine_log_tail": trial.tail}
+        context.progress.note(f"{where}: {trial.failure}")
+        evidence.record["failure"] = {"cause": trial.failure}
     try:
         restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
-    except Gb10Error as error:
+        evidence.container("baseline", restored.container)
+        evidence.record["smoke_after_restore"] = [j.as_json() for j in restored.smoke]
+        if "profile" in evidence.record:
+            output_dir = Path(context.site.variables.profile.output_dir)
+            evidence.record["profile"]["files"] = _traces(output_dir, evidence.began)
+        with evidence.stage("verify"):
+            report = verify.run(context)
+            evidence.record["checks"] = report.as_json()
+        if report.off_baseline:
+            raise NotOnBaselineError("checks", report.off_baseline[0], "mend it, then: make restore")
+    except Exception as error:
         evidence.close("not on a baseline")
-        raise NotOnBaselineError(
-            error.faults[0].where,
-            error.faults[0].what,
-            "a person is needed: mend it, then make restore",
-            tail=error.tail,
-        ) from None
-    evidence.container("baseline", restored.container)
-    evidence.record["smoke_after_restore"] = [j.as_json() for j in restored.smoke]
-    if "profile" in evidence.record:
-        evidence.record["profile"]["files"] = _traces(Path(context.site.variables.profile.output_dir), evidence.began)
-    with evidence.stage("verify"):
-        report = verify.run(context)
-        evidence.record["checks"] = report.as_json()
-    verdict = (
-        "interrupted, restored" if trial.interrupted else "failed, restored" if trial.failure else "passed, restored"
-    )
-    evidence.close(verdict)
+        statefile.update(context, evidence, runs="**not a working baseline**: see the evidence, then make restore")
+        if isinstance(error, NotOnBaselineError):
+            raise
+        raise NotOnBaselineError(where, described(error), "make status, then: make restore") from error
+    end = "interrupted" if trial.interrupted else "failed" if trial.failure else "passed"
+    evidence.close(f"{end}, restored")
     statefile.update(context, evidence)
-    where = f"experiment {name}"
+    mend = f"the baseline serves again; see {evidence.directory}"
     if trial.interrupted:
-        raise StoppedError(where, trial.failure, f"the baseline serves again; see {evidence.directory}")
+        raise StoppedError(where, trial.failure, mend)
     if trial.failure:
-        raise FailedError(where, trial.failure, f"the baseline serves again; see {evidence.directory}", tail=trial.tail)
-    if report.failed("baseline"):
-        faults = [Fault(where, result.message, "run: make verify") for result in report.failed("baseline")]
-        raise NotOnBaselineError.of(faults)
-    return Outcome(f"experiment {name} passed, and the baseline serves again", evidence, report)
-
-
-def _keep(path: Path, data: bytes) -> None:
-    files.write(path, data, 0o600)
-    path.parent.chmod(0o700)
+        raise FailedError(where, trial.failure, mend, tail=trial.tail)
+    return Outcome(f"{where} passed, and the baseline serves again", evidence, report)
 
 
 def _traces(directory: Path, since: float) -> list[dict[str, object]]:

@@ -107,6 +107,20 @@ def failed_units(user: bool = False) -> Fact[list[str]]:
     return Fact([unit["unit"] for unit in json.loads(result.stdout or "[]")])
 
 
+def processes_with(words: list[str]) -> list[int]:
+    """Pids of the processes whose arguments hold `words` one after the other; this process is left out."""
+    wanted = "\0".join(["", *words, ""])
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            arguments = "\0" + path.read_bytes().decode("utf-8", "replace")
+        except OSError:
+            continue
+        if wanted in arguments and int(path.parent.name) != os.getpid():
+            found.append(int(path.parent.name))
+    return found
+
+
 def process_start_ticks(pid: int) -> int | None:
     """Start time of a process in clock ticks since boot; with the pid it names one process. None when it is gone."""
     try:

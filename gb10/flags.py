@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from gb10.files import sha256
 
 SCRIPT = Path(__file__).with_name("parse_flags.py")
 TIMEOUT_S = 180.0
+MEMORY = "6g"
 RECORD = "flags.json"
 
 
@@ -39,27 +42,15 @@ def judge(context: Context, image_id: str, arguments: list[str]) -> Verdict:
     verdict = known(context, image_id, arguments)
     if verdict.outcome != "unknown":
         return verdict
-    argv = (
-        "docker",
-        "run",
-        "--rm",
-        "--network",
-        "none",
-        "--cap-drop",
-        "ALL",
-        "--label",
-        f"gb10.parser={context.site.project}",
-        "--entrypoint",
-        "python3",
-        image_id,
-        "-c",
-        SCRIPT.read_text(),
-        *arguments,
-    )
+    name = f"gb10-parser-{context.site.project}-{os.getpid()}"
+    docker = ("docker", "run", "--rm", "--name", name, "--network", "none", "--memory", MEMORY, "--cap-drop", "ALL")
+    argv = (*docker, "--entrypoint", "python3", image_id, "-c", SCRIPT.read_text(), *arguments)
     try:
         answer = json.loads(context.node.run(Command(argv, TIMEOUT_S)).strip().splitlines()[-1])
         verdict = Verdict(answer["outcome"], answer["why"])
     except (Gb10Error, ValueError, KeyError, IndexError) as error:
+        with contextlib.suppress(Gb10Error):  # ending the docker client does not end the container
+            context.node.run(Command(("docker", "rm", "--force", name)))
         return Verdict("unknown", f"the image's parser could not be run ({str(error)[:160]})")
     if verdict.outcome != "unknown":
         record = context.state.read_record(RECORD) or {}

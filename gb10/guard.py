@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -17,14 +18,14 @@ INTERVAL_S = 1.0
 
 
 class Guard:
-    """Samples MemAvailable and `oom_kill` every second from `start` to `stop`; trips once."""
+    """Samples MemAvailable and `oom_kill` every second from `start` to `stop`; trips once, also when it cannot watch any more."""
 
     def __init__(self, limits: GuardLimits, signals: Signals, log: Path):
         self._limits = limits
         self._signals = signals
         self._log = log
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="guard", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._oom_before = facts.oom_kill_count().value
         self._low_since: float | None = None
         self.lowest_bytes: int | None = None
@@ -40,31 +41,41 @@ class Guard:
             self._thread.join(INTERVAL_S * 3)
 
     def summary(self) -> dict[str, Any]:
-        """For the evidence: how many samples, the lowest value, why it tripped."""
-        return {"samples": self.samples, "lowest_available_bytes": self.lowest_bytes, "tripped": self.reason or None}
+        """For the evidence: how many samples, the lowest value, why it tripped, and where the samples are."""
+        return {
+            "samples": self.samples,
+            "lowest_available_bytes": self.lowest_bytes,
+            "tripped": self.reason or None,
+            "log": str(self._log),
+        }
 
-    def _watch(self) -> None:
-        with self._log.open("a", buffering=1) as log:
-            while not self._stop.is_set():
-                available, oom = facts.available_bytes().value, facts.oom_kill_count().value
-                log.write(
-                    json.dumps({"at": round(time.time(), 3), "available_bytes": available, "oom_kill": oom}) + "\n"
-                )
-                self.samples += 1
-                if available is not None:
-                    self.lowest_bytes = min(available, self.lowest_bytes or available)
-                self.reason = self._judge(available, oom, time.monotonic())
-                if self.reason:
-                    self._signals.trip(self.reason)
-                    return
-                self._stop.wait(INTERVAL_S)
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set() and not self.reason:
+                self._sample()
+                self._stop.wait(0 if self.reason else INTERVAL_S)
+        except Exception as error:  # an experiment that nobody watches must not go on
+            self.reason = f"the guard cannot watch any more ({type(error).__name__}: {error})"
+        if self.reason:
+            self._signals.trip(self.reason)
 
-    def _judge(self, available: int | None, oom: int | None, at: float) -> str:
+    def _sample(self) -> None:
+        available, oom = facts.available_bytes(), facts.oom_kill_count().value
+        sample = {"at": round(time.time(), 3), "available_bytes": available.as_json(), "oom_kill": oom}
+        with contextlib.suppress(OSError), self._log.open("a") as log:  # a full disk costs the record, not the watch
+            log.write(json.dumps(sample) + "\n")
+        self.samples += 1
+        if available.value is None:
+            self.reason = f"available memory cannot be read any more ({available.why})"
+            return
+        self.lowest_bytes = min(available.value, self.lowest_bytes or available.value)
+        self.reason = self._judge(available.value, oom, time.monotonic())
+
+    def _judge(self, available: int, oom: int | None, at: float) -> str:
+        """Why the experiment must end now; empty when it may go on."""
         limits = self._limits
         if oom is not None and self._oom_before is not None and oom > self._oom_before:
             return f"the host's oom_kill grew from {self._oom_before} to {oom}"
-        if available is None:
-            return ""
         if available < limits.stop_below_gib * GIB:
             return f"available memory {available / GIB:.2f} GiB is below guard.stop_below_gib {limits.stop_below_gib:g}"
         if available >= limits.sustained_below_gib * GIB:

@@ -18,6 +18,7 @@ from typing import Any
 from gb10 import compose, facts, files
 from gb10.errors import FailedError, RefusedError
 from gb10.node import Node
+from gb10.state import SYSTEM_ROOT
 from gb10.terminal import Progress
 
 ENGINE_START_S = 60
@@ -27,8 +28,8 @@ APT_S = 900
 def refuse_on_a_serving_node(node: Node, root: Path) -> None:
     """A node on which a site with a GPU is deployed is not a test bench. Raises `RefusedError`."""
     mend = "run it on another machine"
-    for path in sorted(root.glob("*/current.json")):
-        with contextlib.suppress(OSError, ValueError, KeyError):
+    for path in sorted({*root.glob("*/current.json"), *SYSTEM_ROOT.glob("*/current.json")}):
+        with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
             key = json.loads(path.read_text())["key"]
             if 'gb10.gpu: "nvidia"' in (path.parent / "baselines" / key / "compose.yaml").read_text():
                 raise RefusedError(str(path.parent), "a site with a GPU is deployed on this node", mend)
@@ -158,22 +159,27 @@ def _apt(packages: list[str], progress: Progress, root: Path, *, why: str) -> No
 def clean(node: Node, progress: Progress, root: Path, project: str, image_tags: list[str]) -> None:
     """Remove what the demo made: its containers, network, images, state and the dockerd it started. Evidence and packages stay."""
     record = _record(root)
-    if engine_answers(node):
-        api = node.client.api
-        for container in node.containers(project):
-            progress.note(f"removing container {container.name}")
-            api.remove_container(container.id, force=True, v=True)
-        for network in api.networks(filters={"label": f"com.docker.compose.project={project}"}):
-            progress.note(f"removing network {network['Name']}")
-            api.remove_network(network["Id"])
-        tags = {tag for image in api.images() for tag in image.get("RepoTags") or []}
-        ours = {t for t in tags if t.startswith((f"gb10-stored/{project}:", "gb10-gitops/debian:"))} | (
-            tags & set(image_tags)
+    if not engine_answers(node):
+        raise RefusedError(
+            "docker engine",
+            "none answers: containers and images cannot be removed",
+            "start it, or use sudo as for the demo",
         )
-        for tag in sorted(ours):
-            progress.note(f"removing image {tag}")
-            api.remove_image(tag, force=True)
-        api.prune_images(filters={"dangling": True, "label": "gb10.inputs"})
+    api = node.client.api
+    for container in node.containers(project):
+        progress.note(f"removing container {container.name}")
+        api.remove_container(container.id, force=True, v=True)
+    for network in api.networks(filters={"label": f"com.docker.compose.project={project}"}):
+        progress.note(f"removing network {network['Name']}")
+        api.remove_network(network["Id"])
+    tags = {tag for image in api.images() for tag in image.get("RepoTags") or []}
+    ours = {t for t in tags if t.startswith((f"gb10-stored/{project}:", "gb10-gitops/debian:"))} | (
+        tags & set(image_tags)
+    )
+    for tag in sorted(ours):
+        progress.note(f"removing image {tag}")
+        api.remove_image(tag, force=True)
+    api.prune_images(filters={"dangling": True, "label": "gb10.inputs"})
     for path in (root / project, root / "cache"):
         if path.exists():
             progress.note(f"removing {path}")

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gb10 import comparison, node, readiness
+from gb10 import comparison, facts, files, node, readiness
 from gb10.comparison import Expected
 from gb10.context import Context
-from gb10.errors import FailedError, NotOnBaselineError
+from gb10.errors import FailedError, Gb10Error, NotOnBaselineError
 from gb10.node import Container
 from gb10.overlays import flatten, service_of
+from gb10.state import now
 
 UP_TIMEOUT_S = 180.0
 
@@ -40,7 +41,7 @@ def running(context: Context, target: Target) -> Container | None:
     if len(containers) != 1:
         return None
     container = containers[0]
-    if not container.running or container.health != "healthy" or container.name != target.service["container_name"]:
+    if not container.running or not container.is_ready or container.name != target.service["container_name"]:
         return None
     return None if differences(context, target, container) else container
 
@@ -51,15 +52,22 @@ def differences(context: Context, target: Target, container: Container) -> list[
     return comparison.differences(target.expected, container, image)
 
 
+def orphans(context: Context) -> list[int]:
+    """Compose calls on this project that outlived their command; the lock is ours, so none can be wanted."""
+    return facts.processes_with(context.project.words)
+
+
 def clear(context: Context) -> None:
-    """End a Compose child of a command that died, then stop and remove every container of the project, by label."""
-    child = context.state.child()
-    if child is not None:
-        context.progress.note(f"ending Compose (pid {child}) left by an earlier command")
-        node.end_group(child)
-    context.state.forget_child()
+    """End Compose calls left by a command that died, then stop and remove every container of the project, by label.
+
+    Each container's log is kept in the raw directory first, as far as that is possible.
+    """
+    for pid in orphans(context):
+        context.progress.note(f"ending Compose (pid {pid}) left by an earlier command")
+        node.end_group(pid)
     for container in context.node.containers(context.site.project):
         context.progress.waiting(f"ending {container.name} ({container.status}, {container.health})")
+        keep_log(context, container)
         for command in node.remove(container):
             context.node.run(command)
     left = context.node.containers(context.site.project)
@@ -69,21 +77,26 @@ def clear(context: Context) -> None:
         )
 
 
+def kill(context: Context) -> None:
+    """End the project's containers at once, without grace: memory is running out. What fails here, `clear` does again."""
+    with contextlib.suppress(Gb10Error):
+        for container in context.node.containers(context.site.project):
+            context.node.run(node.kill(container))
+
+
+def keep_log(context: Context, container: Container) -> None:
+    """The container's log into the raw directory (0700): best effort, never in the way of what comes next."""
+    with contextlib.suppress(Exception):
+        stamp = now().replace(":", "").replace("-", "")
+        path = context.state.raw_directory() / f"{stamp}-{container.name}-{container.id[:12]}.log"
+        files.write(path, context.node.log(container.id), 0o600)
+
+
 def start(context: Context, target: Target) -> float:
-    """`compose up` of the target; returns when it was called (monotonic). The child's pid is on disk while it runs."""
+    """`compose up` of the target; returns when it was called (monotonic)."""
     began = time.monotonic()
-    try:
-        context.node.run(context.project.up(target.files, UP_TIMEOUT_S), started=lambda pid: _note_child(context, pid))
-    finally:
-        with contextlib.suppress(OSError):
-            context.state.forget_child()
+    context.node.run(context.project.up(target.files, UP_TIMEOUT_S))
     return began
-
-
-def _note_child(context: Context, pid: int) -> None:
-    """A full disk must not keep the baseline from coming up."""
-    with contextlib.suppress(OSError):
-        context.state.note_child(pid)
 
 
 def launch(context: Context, target: Target, stage: Callable[[str], Any]) -> Container:

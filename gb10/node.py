@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,9 +72,9 @@ class Container:
         return self.status == "running"
 
     @property
-    def was_ready(self) -> bool:
-        """Did its health check ever pass? An engine that was never ready ignores SIGTERM and is killed instead."""
-        return self.health in {"healthy", "unhealthy"}
+    def is_ready(self) -> bool:
+        """Does its health check pass? An engine that is not ready is killed and not stopped: vLLM ignores SIGTERM while it loads."""
+        return self.health == "healthy"
 
     @classmethod
     def of(cls, raw: dict[str, Any]) -> Container:
@@ -163,9 +163,9 @@ class Node:
         return raw.decode("utf-8", "replace").replace("\r", "\n").rstrip()
 
     def log(self, container_id: str) -> bytes:
-        """The whole log of a container."""
+        """The log of a container: its last 100,000 lines."""
         try:
-            return self.client.api.logs(container_id, stdout=True, stderr=True, timestamps=True)
+            return self.client.api.logs(container_id, stdout=True, stderr=True, timestamps=True, tail=100_000)
         except (docker.errors.APIError, requests.RequestException):
             return b""
 
@@ -185,11 +185,15 @@ class Node:
             if tag.startswith(f"{repository}:")
         }
 
-    def run(self, command: Command, *, started: Callable[[int], None] | None = None) -> str:
+    def info(self) -> dict[str, Any]:
+        """The engine's info record."""
+        with _asking(self):
+            return self.client.api.info()
+
+    def run(self, command: Command) -> str:
         """Run a command in a session of its own with a scrubbed environment; returns its stdout.
 
-        `started` is told the pid at once, so that a later process can end a child that outlives us. Raises `FailedError`
-        with the program's last lines when it fails or takes longer than `command.timeout_s`.
+        Raises `FailedError` with the program's last line when it fails or takes longer than `command.timeout_s`.
         """
         try:
             process = subprocess.Popen(
@@ -203,8 +207,6 @@ class Node:
         except OSError as error:
             raise RefusedError(command.argv[0], f"cannot be run ({error.strerror})", "run `make doctor`") from None
         try:
-            if started:
-                started(process.pid)
             out, err = process.communicate(timeout=command.timeout_s)
         except subprocess.TimeoutExpired:
             end_group(process.pid)
@@ -224,15 +226,20 @@ class Node:
 
 
 def remove(container: Container) -> list[Command]:
-    """The commands that end a container: stop with its grace when it was ever ready, kill otherwise; then remove."""
+    """The commands that end a container: stop with its grace when it is ready, kill otherwise; then remove."""
     grace = int(container.raw["Config"].get("StopTimeout") or 10)
     commands = []
     if container.status == "paused":
         commands.append(Command(("docker", "unpause", container.id)))
-    if container.status in {"running", "paused"} and container.was_ready:
+    if container.status in {"running", "paused"} and container.is_ready:
         commands.append(Command(("docker", "stop", "-t", str(grace), container.id), grace + 30))
     commands.append(Command(("docker", "rm", "--force", container.id), 60))
     return commands
+
+
+def kill(container: Container) -> Command:
+    """SIGKILL for everything in a container."""
+    return Command(("docker", "kill", container.id), 30)
 
 
 def tag(image_id: str, reference: str) -> Command:

@@ -30,18 +30,20 @@ def one_line(text):
 def judge(words):
     """The verdict on a list of arguments, as (outcome, why)."""
     errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+    with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
+        try:
             parser_type = first("FlexibleArgumentParser", "vllm.utils.argparse_utils", "vllm.utils")
             parser = first("make_arg_parser", *PARSERS)(parser_type(prog="vllm", add_help=False))
-            parser.print_usage = lambda *_: None
-            first("validate_parsed_serve_args", *PARSERS)(parser.parse_args(words))
-    except LookupError as error:
-        return "unknown", str(error)
-    except SystemExit:
-        return "refused", one_line(errors.getvalue().rpartition("error:")[2])
-    except (TypeError, ValueError) as error:
-        return "refused", one_line(str(error))
+            validate = first("validate_parsed_serve_args", *PARSERS)
+        except Exception as error:  # another version builds its parser in another way: no verdict on the flags
+            return "unknown", one_line(f"{type(error).__name__}: {error}")
+        parser.print_usage = lambda *_: None
+        try:
+            validate(parser.parse_args(words))
+        except SystemExit:
+            return "refused", one_line(errors.getvalue().rpartition("error:")[2])
+        except (TypeError, ValueError) as error:
+            return "refused", one_line(str(error))
     return "accepted", ""
 
 

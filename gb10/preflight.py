@@ -6,9 +6,10 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from gb10 import contract, facts, flags, launch, restore
+from gb10 import contract, facts, flags, launch, readiness, restore
+from gb10.comparison import ports_of
 from gb10.context import Context
-from gb10.errors import Fault, NotOnBaselineError, RefusedError
+from gb10.errors import FailedError, Fault, NotOnBaselineError, RefusedError
 from gb10.facts import GIB
 from gb10.overlays import flatten, service_of, unescaped
 from gb10.site import commit_of
@@ -56,7 +57,16 @@ def _files_are_rendered(context: Context) -> list[Fault]:
 
 
 def _tree_is_clean(context: Context, allow_dirty: bool) -> Iterator[Fault]:
-    for name in [] if allow_dirty else commit_of(context.site).dirty:
+    if allow_dirty:
+        return
+    commit = commit_of(context.site)
+    if commit.unknown:
+        yield Fault(
+            str(context.site.directory),
+            commit.unknown,
+            "make it a git checkout with a commit, or set ALLOW_DIRTY=1 (recorded)",
+        )
+    for name in commit.dirty:
         yield Fault(name, "is not committed", "commit it, or set ALLOW_DIRTY=1 (recorded in the evidence)")
 
 
@@ -93,8 +103,15 @@ def _mounts_exist(context: Context, overlays: list[str]) -> Iterator[Fault]:
 
 
 def _port_is_free(context: Context) -> Iterator[Fault]:
-    listen = context.site.variables.listen
-    if any(c.status in {"running", "paused", "restarting"} for c in context.node.containers(context.site.project)):
+    listen, ours = context.site.variables.listen, context.node.containers(context.site.project)
+    other = context.node.container(context.site.variables.container.name)
+    if other is not None and other.id not in {c.id for c in ours}:
+        yield Fault(
+            "container.name",
+            f"{other.name} is the name of a container that is not this project's",
+            f"choose another, or: docker rm -f {other.name}",
+        )
+    if any(f"{listen.address}:{listen.port} -> 8000" in ports_of(c) for c in ours):
         return
     with socket.socket(socket.AF_INET6 if ":" in listen.address else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -138,13 +155,27 @@ def _baseline_is_serving(context: Context) -> Iterator[Fault]:
             "run: make deploy-baseline first, or go back to the deployed commit",
         )
         return
-    if launch.running(context, restore.target(context, baseline)) is None:
+    container = launch.running(context, restore.target(context, baseline))
+    if container is None:
         yield Fault("baseline", "is not running and healthy now", "run: make restore")
+        return
+    try:
+        readiness.prove_alive(context, container)
+    except FailedError as error:
+        yield Fault("baseline", error.faults[0].what, "run: make restore")
 
 
 def _memory_is_above_floors(context: Context) -> Iterator[Fault]:
-    available, floor = facts.available_bytes().value, context.site.variables.guard.sustained_below_gib
-    if available is not None and available < floor * GIB:
+    fact, floor = facts.available_bytes(), context.site.variables.guard.sustained_below_gib
+    if fact.value is None:
+        yield Fault(
+            "guard",
+            f"available memory is unknown ({fact.why}): nothing could watch it",
+            "run it where /proc/meminfo can be read",
+        )
+        return
+    available = fact.value
+    if available < floor * GIB:
         yield Fault(
             "guard.sustained_below_gib",
             f"the node has {available / GIB:.2f} GiB available, under the floor {floor:g} already",
@@ -154,7 +185,7 @@ def _memory_is_above_floors(context: Context) -> Iterator[Fault]:
 
 def _disk_has_room(context: Context) -> Iterator[Fault]:
     """Enough for records and logs. The floor of `make verify` (checks.minimum_disk_gib) is another, higher one."""
-    for path in (context.state.directory, Path(context.node.client.api.info()["DockerRootDir"])):
+    for path in (context.state.directory, Path(context.node.info()["DockerRootDir"])):
         free = facts.free_disk_bytes(path)
         if free.value is not None and free.value < LEAST_DISK_BYTES:
             yield Fault(

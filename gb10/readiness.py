@@ -11,6 +11,7 @@ from gb10.errors import FailedError, RefusedError
 from gb10.node import Container, EngineGoneError
 
 POLL_S = 0.5
+BUSY_CANARIES = 5
 TAIL_LINES = 15
 PERCENT = re.compile(r"(\d{1,3})%")
 
@@ -42,15 +43,29 @@ def wait_until_ready(context: Context) -> Container:
 
 
 def prove_alive(context: Context, container: Container) -> float:
-    """The canary: one bounded completion. Returns its seconds; raises `FailedError` when none comes back."""
-    try:
-        return smoke.canary(context.site.url, context.site.variables).duration_s
-    except client.RequestFailedError as error:
-        raise _failure(context, container, f"/health answers but a completion does not: {error}") from None
+    """The canary: one bounded completion. Returns its seconds; raises `FailedError` when none comes back.
+
+    A busy engine is not a dead one: while its iteration counter grows, the canary is asked again.
+    """
+    url, v = context.site.url, context.site.variables
+    before, reason = client.iterations(url), ""
+    for attempt in range(1, BUSY_CANARIES + 1):
+        try:
+            return smoke.canary(url, v).duration_s
+        except client.RequestFailedError as error:
+            after = client.iterations(url)
+            busy = before is not None and after is not None and after > before
+            if busy and attempt < BUSY_CANARIES:
+                context.progress.note(f"  the engine is busy ({after - before:.0f} steps meanwhile), asking again")
+                before = after
+                continue
+            reason = str(error)
+            break
+    raise _failure(context, container, f"/health answers but a completion does not: {reason}")
 
 
 def confirm_settled(context: Context, container: Container, since: float) -> Container:
-    """Look again `limits.settle_s` after `since` (monotonic): the same container, still the same start, still running."""
+    """Look again, at least `limits.settle_s` after `since` (monotonic): the same container, the same start, still running."""
     wait_s = context.site.variables.limits.settle_s - (time.monotonic() - since)
     if wait_s > 0:
         context.progress.waiting("looking again after the settle time")

@@ -54,6 +54,16 @@ class Signals:
         finally:
             self._shielded = before
 
+    @contextlib.contextmanager
+    def deferred(self, doing: str) -> Iterator[None]:
+        """Like `shield`, but a signal that came meanwhile is raised at the end, unless a shield was up already."""
+        before, seen = self._shielded, self.received
+        with self.shield(doing):
+            yield
+        if not before and self.received and self.received != seen:
+            self._shielded = ENDING
+            raise Interrupted(self.received)
+
     def hold(self) -> None:
         """From here on signals are only noted: called when the last interruptible stage is over."""
         self._shielded = self._shielded or ENDING

@@ -63,19 +63,20 @@ class Site:
 
 @dataclass(frozen=True)
 class Commit:
-    """The commit that is checked out, and which deployed files differ from it."""
+    """The commit that is checked out, and which deployed files differ from it; `unknown` is why git could not say."""
 
     id: str
     dirty: list[str]
+    unknown: str = ""
 
 
 def commit_of(site: Site) -> Commit:
-    """The site's commit and the files of a deploy that are changed or untracked; `unknown` outside a git checkout."""
+    """The site's commit and the files of a deploy that are changed or untracked."""
     inputs = ["vars.yaml", *rendering.OUTPUTS]
     inside = _git(site.directory, "rev-parse", "HEAD")
-    if inside is None:
-        return Commit("unknown", [])
-    status = _git(site.directory, "status", "--porcelain", "--untracked-files=all", "--", *inputs) or ""
+    status = _git(site.directory, "status", "--porcelain", "--untracked-files=all", "--", *inputs)
+    if inside is None or status is None:
+        return Commit("unknown", [], "git does not answer here, or there is no commit")
     return Commit(inside.strip(), [line[3:] for line in status.splitlines() if line])
 
 

@@ -42,7 +42,7 @@ def now() -> str:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A baseline that once ran and passed: its bytes are stored beside this record."""
+    """A baseline whose bytes are stored beside this record. The current one ran and passed."""
 
     key: str
     sha256: str
@@ -70,7 +70,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class History:
-    """What the host's counters were when the baseline was deployed, or when a person acknowledged a change."""
+    """What the host's counters were when the baseline was deployed; None where they could not be read."""
 
     boot_id: str | None
     oom_kill: int | None
@@ -90,7 +90,7 @@ class State:
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.directory.chmod(0o700)
             probe = self.directory / f".probe-{os.getpid()}"
-            probe.write_bytes(b"")
+            probe.touch()
             probe.unlink()
         except OSError as error:
             raise RefusedError(
@@ -126,16 +126,17 @@ class State:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                holder = json.loads(os.read(handle, 4096) or b"{}")
+                holder = _holder(os.read(handle, 4096))
                 raise RefusedError(
                     str(path),
                     f"held by pid {holder.get('pid', '?')} (`{holder.get('command', '?')}`) since {holder.get('since', '?')}",
                     f"wait for it, or end it with: kill -INT {holder.get('pid', '?')} (it restores the baseline first)",
                 ) from None
             holder = {"pid": os.getpid(), "command": purpose, "since": now()}
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, json.dumps(holder).encode(), 0)
-            os.fsync(handle)
+            with contextlib.suppress(OSError):  # a full disk: the lock itself holds, only its label is lost
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, json.dumps(holder).encode(), 0)
+                os.fsync(handle)
             yield
         finally:
             os.close(handle)
@@ -158,6 +159,10 @@ class State:
         files.write_json(self.directory / "history.json", asdict(history), 0o600)
         files.write_json(self.directory / "current.json", asdict(baseline), 0o600)
 
+    def demote(self) -> None:
+        """No baseline is current: a first deploy did not hold."""
+        files.remove(self.directory / "current.json")
+
     def current(self) -> Baseline | None:
         """The baseline that restore goes back to, its stored bytes checked against their hash."""
         record = self._read("current.json")
@@ -170,7 +175,7 @@ class State:
             raise RefusedError(
                 str(path),
                 "does not have the bytes that were stored",
-                "look for a copy in the site's evidence, or deploy again",
+                "run: make restore (it looks for a copy in the evidence), or make deploy-baseline",
             )
         return baseline
 
@@ -195,7 +200,7 @@ class State:
         since = history.since if history else ""
         return {finding for entry in record["records"] if entry["at"] >= since for finding in entry["findings"]}
 
-    # lease and compose child
+    # lease
 
     def lease(self) -> Lease | None:
         """The open lease, if any."""
@@ -210,28 +215,13 @@ class State:
         """The baseline is verified: the node is free again."""
         files.remove(self.directory / "lease.json")
 
-    def note_child(self, pid: int) -> None:
-        """Remember the Compose child that is running, so that the next command can end it if we are killed."""
-        files.write_json(
-            self.directory / "child.json", {"pid": pid, "start_ticks": facts.process_start_ticks(pid)}, 0o600
-        )
-
-    def child(self) -> int | None:
-        """Pid of a Compose child of an earlier command that still lives."""
-        record = self._read("child.json")
-        if (
-            record
-            and record["start_ticks"] is not None
-            and facts.process_start_ticks(record["pid"]) == record["start_ticks"]
-        ):
-            return int(record["pid"])
-        return None
-
-    def forget_child(self) -> None:
-        """No Compose child is running."""
-        files.remove(self.directory / "child.json")
-
     # plain records
+
+    def raw_directory(self) -> Path:
+        """Logs and samples that may hold arguments and secrets: 0700, never committed."""
+        path = self.directory / "raw"
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
 
     def read_record(self, name: str) -> dict[str, Any] | None:
         """A JSON record by file name, such as `images.json`."""
@@ -264,6 +254,13 @@ class State:
             raise RefusedError(
                 str(self.directory / name), "does not hold the fields of this version", "move it away and deploy again"
             ) from None
+
+
+def _holder(data: bytes) -> dict[str, Any]:
+    try:
+        return dict(json.loads(data))
+    except (ValueError, TypeError):
+        return {}
 
 
 def lease_for(experiment: str, overlays: list[str], stage: str, seconds: float, baseline: str) -> Lease:

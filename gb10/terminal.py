@@ -23,13 +23,20 @@ class Progress(Protocol):
         """A named stage around a block; its seconds are shown when it ends."""
 
 
+class _Console(Console):
+    """rich ends the process when a pipe breaks; a restore must not end with its reader."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 class Terminal:
     """Writes to a stream: a live status line when it is a terminal, else a plain line at most every ten seconds."""
 
     QUIET_S = 10.0
 
     def __init__(self, stream: IO[str]):
-        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._console = _Console(file=stream, highlight=False, soft_wrap=True)
         self._status = self._console.status("") if self._console.is_terminal else None
         self._live = False
         self._last_wait = 0.0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gb10.context import Context
+from gb10.errors import RefusedError
 from gb10.rendering import REPOSITORY
 
 GROUPS = {
@@ -50,8 +51,19 @@ class Report:
     def count(self, outcome: str) -> int:
         return sum(r.outcome == outcome for r in self.results)
 
+    @property
+    def off_baseline(self) -> list[str]:
+        """Why this report does not prove that the node is on its baseline; empty when it does."""
+        if self.broken:
+            return [f"the checks could not be run ({self.broken.strip().splitlines()[-1]})"]
+        return [result.finding for result in self.failed("baseline")]
+
     def as_json(self) -> dict[str, Any]:
-        return {"duration_s": round(self.duration_s, 2), "results": [asdict(r) for r in self.results]}
+        return {
+            "duration_s": round(self.duration_s, 2),
+            "broken": self.broken,
+            "results": [asdict(r) for r in self.results],
+        }
 
 
 class _Collector:
@@ -95,10 +107,15 @@ def run(context: Context) -> Report:
         f"--site={context.site.directory}",
         f"--state={context.state.directory.parent}",
     ]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+    quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    with context.signals.deferred("running the checks"), quiet[0], quiet[1]:
         pytest.main(words, plugins=[collector])
     report = collector.report
-    seen = context.state.acknowledged()
+    try:
+        seen = context.state.acknowledged()
+    except RefusedError as error:
+        seen = set()
+        report.results.append(Result("the acknowledgements can be read", "history", "unknown", str(error)))
     report.results = [
         replace(r, outcome="acknowledged")
         if r.outcome == "failed" and r.group != "baseline" and r.finding in seen

@@ -36,6 +36,18 @@ def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
         return False
 
 
+def iterations(url: str, timeout_s: float = 5.0) -> float | None:
+    """Scheduler steps since the start (`vllm:iteration_tokens_total_count`); None when /metrics does not say."""
+    try:
+        text = httpx.get(f"{url}/metrics", timeout=timeout_s, trust_env=False).text
+        values = [
+            line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith("vllm:iteration_tokens_total_count")
+        ]
+        return sum(map(float, values)) if values else None
+    except (httpx.HTTPError, ValueError):
+        return None
+
+
 def version(url: str, timeout_s: float = 5.0) -> str | None:
     """What GET /version says. A label, not a number to compare (nightlies call themselves 0.3.1.dev3)."""
     try:
@@ -47,7 +59,7 @@ def version(url: str, timeout_s: float = 5.0) -> str | None:
 def complete(
     url: str, model: str, prompt: str, *, max_tokens: int, timeout_s: float, tool: dict[str, Any] | None = None
 ) -> Answer:
-    """One chat completion at temperature 0 and seed 42, within `timeout_s` seconds in all.
+    """One chat completion at temperature 0 and seed 42: headers within `timeout_s` seconds, the whole within twice that.
 
     `tool`: a function schema that the model is required to call. Raises `RequestFailedError`.
     """

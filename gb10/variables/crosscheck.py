@@ -218,8 +218,9 @@ def paths_do_not_collide(v: Variables, site: Path) -> Iterator[Finding]:
 
 def arguments_are_not_repeated(v: Variables, site: Path) -> Iterator[Finding]:
     for index, argument in enumerate(v.engine.extra_arguments):
-        flag = argument.split("=", 1)[0]
-        key = OWNED_FLAGS.get(flag)
+        # vLLM's parser takes underscores for dashes, and --config.key for a part of a JSON argument
+        flag = argument.split("=", 1)[0].split(".", 1)[0].replace("_", "-")
+        key = OWNED_FLAGS.get(flag) or ("graph" if flag.startswith(("-O", "-cc")) else None)
         if key:
             yield Finding(("engine", "extra_arguments", index), f"{flag} has a key of its own", f"set {key} instead")
         elif not argument.startswith("-"):

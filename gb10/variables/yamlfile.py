@@ -144,7 +144,7 @@ class _Reader:
                     "write the digits plainly, or quote it",
                 )
                 return None
-            return float(text.replace(".inf", "inf").replace(".nan", "nan"))
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
         self.fault(node, path, f"YAML reads {text} as a {kind}", "quote it")
         return None
 

@@ -217,16 +217,21 @@ def end_cleanly() -> Iterator[None]:
 def test_engine_images(node: Node) -> None:
     """The test engine's two images: the same program, two ids."""
     for role in ("eager", "graph"):
-        events = node.client.api.build(
-            path=str(ROOT / "tests/engine"),
-            tag=f"{TEST_ENGINE}:{role}",
-            decode=True,
-            rm=True,
-            buildargs={"BASE": "gb10-gitops/base:bookworm"},
-            labels={"gb10.test-engine.role": role},
-        )
-        errors = [event["error"] for event in events if "error" in event]
-        assert not errors, errors
+        build_engine(node, f"{TEST_ENGINE}:{role}", {"gb10.test-engine.role": role})
+
+
+def build_engine(node: Node, tag: str, labels: dict[str, str]) -> None:
+    """The test engine's image under a tag; other labels make another id."""
+    events = node.client.api.build(
+        path=str(ROOT / "tests/engine"),
+        tag=tag,
+        decode=True,
+        rm=True,
+        buildargs={"BASE": "gb10-gitops/base:bookworm"},
+        labels=labels,
+    )
+    errors = [event["error"] for event in events if "error" in event]
+    assert not errors, errors
 
 
 @pytest.fixture

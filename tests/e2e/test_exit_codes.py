@@ -13,7 +13,7 @@ import pytest
 from gb10 import facts
 from gb10.facts import GIB
 from tests.conftest import ROOT
-from tests.e2e.conftest import Sandbox
+from tests.e2e.conftest import Sandbox, build_engine
 from tests.e2e.states import by_hand, experiment_is_up, wait_for
 
 pytestmark = pytest.mark.docker
@@ -32,11 +32,11 @@ def identity(box: Sandbox) -> tuple[str, str]:
 FAILING_DEPLOYS = {
     "a crash loop": (['TEST_ENGINE_CRASH_AT_START: "7"'], "exit code 7"),
     "an engine that is never ready": (['TEST_ENGINE_NEVER_READY: "1"'], "is unhealthy"),
-    "a worker that dies, leaving exit code 0": (['TEST_ENGINE_WORKER_DIES_AFTER_S: "0.5"'], ""),
+    "a worker that dies, leaving exit code 0": (['TEST_ENGINE_WORKER_DIES_AFTER_S: "0.1"'], "exit code 0"),
     "a wrong answer": (['TEST_ENGINE_WRONG_ANSWER: "1"'], "answers arithmetic wrongly"),
     "a wedged engine whose /health is still 200": (['TEST_ENGINE_WEDGE_AFTER: "0"'], "a completion does not"),
     "an answer that is cut off": (['TEST_ENGINE_TRUNCATE: "1"'], "cut off by max_tokens"),
-    "an engine that dies on its first request": (['TEST_ENGINE_DIE_AFTER_REQUESTS: "0"'], ""),
+    "an engine that dies on its first request": (['TEST_ENGINE_DIE_AFTER_REQUESTS: "0"'], "a completion does not"),
 }
 
 
@@ -45,8 +45,8 @@ def test_a_deploy_that_fails_brings_back_the_last_good_baseline_and_exits_1(name
     lines, reason = FAILING_DEPLOYS[name]
     good = serving.state.current()
     serving.faults(*lines)
-    began = time.monotonic()
     result = serving.gb10("deploy-baseline")
+    serving_record = serving.evidence()
     assert result.code == 1, result.err
     assert reason in result.err
     assert "serves again" in result.err
@@ -54,12 +54,8 @@ def test_a_deploy_that_fails_brings_back_the_last_good_baseline_and_exits_1(name
     assert serving.evidence()["verdict"] == "failed, restored"
     serving.revert()
     serving.assert_on_baseline()
-    assert time.monotonic() - began < serving_limit_s(serving), "it was not noticed early"
-
-
-def serving_limit_s(box: Sandbox) -> float:
-    """A failed start, a restore and the checks, without waiting out any whole deadline (limits.ready_s is 25)."""
-    return 40.0
+    waited_s = sum(stage["duration_s"] for stage in serving_record["stages"] if not stage["name"].startswith("restore"))
+    assert waited_s < 20, "it was noticed before the whole time to be ready (25 s) was over"
 
 
 def test_the_engines_own_last_lines_are_shown(serving: Sandbox) -> None:
@@ -120,9 +116,9 @@ def test_a_full_disk_is_refused_before_anything_changes(serving: Sandbox) -> Non
             assert "MiB are free" in result.err or "No space left" in result.err
         assert identity(serving) == before
         by_hand(["docker", "stop", serving.container().id])
-        (small / "filler").write_bytes(b"")
         result = serving.gb10("restore")
         assert result.code == 0, result.err
+        assert identity(serving) != before
     finally:
         by_hand(["umount", str(small)])
         small.rmdir()
@@ -211,12 +207,16 @@ def test_a_floor_that_the_node_is_under_already_is_refused(sandbox: Sandbox) -> 
     assert identity(sandbox) == before
 
 
-def test_an_experiment_whose_way_back_is_destroyed_exits_3(serving: Sandbox) -> None:
+def test_an_experiment_whose_way_back_is_destroyed_exits_3(sandbox: Sandbox) -> None:
+    serving = sandbox
+    build_engine(sandbox.node, f"{sandbox.project}/engine:eager", {"only": sandbox.project})
+    assert serving.gb10("deploy-baseline").code == 0
     process = serving.start("try", "graph", "--hold", "60")
     wait_for(lambda: experiment_is_up(serving), "the experiment")
     current = serving.state.current()
     assert current is not None
     by_hand(["docker", "rmi", "--force", current.image_tag, current.stored_tag])
+    assert serving.node.image(current.image_id) is None
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 3, err
@@ -253,6 +253,16 @@ def test_a_signal_at_any_stage_ends_with_130_on_the_baseline(stage: str, name: s
     assert process.returncode == 130, err
     assert f"{name}: still" in err, "a second signal is told what is still being done"
     sandbox.assert_on_baseline()
+
+
+def test_a_reader_that_goes_away_does_not_break_the_restore(serving: Sandbox) -> None:
+    process = serving.start("try", "graph", "--hold", "3")
+    assert process.stderr is not None
+    assert process.stdout is not None
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(timeout=60) == 0
+    serving.assert_on_baseline()
 
 
 def test_a_lost_terminal_does_not_break_the_restore(serving: Sandbox) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gb10.node import Node
 from tests.e2e.conftest import TABLE, Sandbox, remove_project
-from tests.e2e.states import STATES, kill_hard, read_only, wait_for
+from tests.e2e.states import STATES, compose_children, kill_hard, read_only, wait_for
 
 pytestmark = pytest.mark.docker
 
@@ -87,6 +87,43 @@ def test_an_edited_file_is_a_repository_finding_and_stays_as_it_is(serving: Sand
     assert serving.checks()["compose yaml has the stored bytes"][0] == "failed", "a changed finding is a new one"
 
 
+def test_an_image_built_since_the_deploy_keeps_its_tag_and_is_what_the_next_deploy_takes(serving: Sandbox) -> None:
+    STATES["image tag points at another image"](serving)
+    result = serving.gb10("restore")
+    assert result.code == 0, result.err
+    assert "means another image than the one deployed" in result.err
+    newer = serving.node.image_id(f"{serving.project}/engine:graph")
+    assert serving.node.image_id(f"{serving.project}/engine:eager") == newer
+    assert serving.container().image_id != newer
+    assert serving.gb10("deploy-baseline").code == 0
+    assert serving.container().image_id == newer
+
+
+def test_damaged_stored_bytes_are_recovered_from_the_evidence(serving: Sandbox) -> None:
+    current = serving.state.current()
+    assert current is not None
+    serving.state.file_of(current).write_text("services: {}\n")
+    result = serving.gb10("restore")
+    assert result.code == 0, result.err
+    assert "does not have the bytes that were stored" in result.err
+    assert_restored(serving)
+
+
+def test_a_busy_engine_is_not_taken_for_a_dead_one(sandbox: Sandbox) -> None:
+    """Its canary does not come back in time, but its iteration counter grows: nothing is restarted."""
+    sandbox.faults('TEST_ENGINE_TOKEN_MS: "1100"')
+    sandbox.change("canary_s: 4", "canary_s: 60")
+    sandbox.change("request_s: 5", "request_s: 100")
+    sandbox.render()
+    assert sandbox.gb10("deploy-baseline").code == 0
+    before = sandbox.container()
+    sandbox.change("canary_s: 60", "canary_s: 2")
+    sandbox.render()
+    result = sandbox.gb10("restore")
+    assert "the engine is busy" in result.err
+    assert (sandbox.container().id, sandbox.container().started_at) == (before.id, before.started_at)
+
+
 def test_a_lost_state_directory_is_told(serving: Sandbox) -> None:
     STATES["state directory removed while the baseline runs"](serving)
     result = serving.gb10("restore")
@@ -106,7 +143,7 @@ def test_a_read_only_state_directory_is_refused_before_anything_changes(serving:
 
 POINTS = {
     "just after it took the lock": lambda box: "restore" in (box.state.directory / "lock").read_text(),
-    "while compose starts the baseline": lambda box: (box.state.directory / "child.json").exists(),
+    "while compose starts the baseline": compose_children,
     "while it waits until ready": lambda box: any(
         c.running and c.restart_policy == "unless-stopped" and c.health == "starting"
         for c in box.node.containers(box.project)

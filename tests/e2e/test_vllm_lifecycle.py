@@ -19,6 +19,7 @@ from gb10.site import Site
 from gb10.terminal import Terminal
 from tests.conftest import ROOT
 from tests.e2e.conftest import Sandbox
+from tests.e2e.states import wait_for
 
 pytestmark = pytest.mark.docker
 
@@ -71,7 +72,7 @@ def test_the_graph_experiment_runs_is_judged_and_gives_way_to_the_same_baseline(
     assert record["experiment_container"]["image_id"] != record["baseline"]["image_id"]
     assert all(case["passed"] for case in record["smoke"] + record["smoke_after_restore"])
     assert record["guard"]["samples"] > 5
-    samples = [json.loads(line) for line in (Path(record["raw"]) / "memory.jsonl").read_text().splitlines()]
+    samples = [json.loads(line) for line in Path(record["guard"]["log"]).read_text().splitlines()]
     assert record["guard"]["lowest_available_bytes"] == min(sample["available_bytes"] for sample in samples)
     assert vllm.container().image_id == before.image_id
     vllm.assert_on_baseline()
@@ -105,6 +106,25 @@ def test_ctrl_c_while_the_experiment_starts_restores_and_exits_130(vllm: Sandbox
     assert process.returncode == 130, err
     assert "still bringing the node back" in err or "still restoring the baseline" in err
     assert vllm.evidence()["verdict"] == "interrupted, restored"
+    vllm.assert_on_baseline()
+
+
+def test_sigterm_during_smoke_restores_and_exits_130(vllm: Sandbox) -> None:
+    process = vllm.start("try", "graph")
+    wait_for(lambda: (lease := vllm.state.lease()) is not None and lease.stage == "prove", "the smoke requests", 90)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=180)
+    assert process.returncode == 130, err
+    vllm.assert_on_baseline()
+
+
+def test_kill_9_during_the_switch_is_mended_by_the_next_restore(vllm: Sandbox) -> None:
+    process = vllm.start("try", "graph")
+    wait_for(lambda: (lease := vllm.state.lease()) is not None and lease.stage == "switch", "the switch", 60)
+    process.send_signal(signal.SIGKILL)
+    process.communicate(timeout=20)
+    result = vllm.gb10("restore")
+    assert result.code == 0, result.err
     vllm.assert_on_baseline()
 
 
