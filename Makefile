@@ -54,7 +54,7 @@ acknowledge: setup ## Say that the history findings were seen (recorded)
 ##@ Working on this repository
 test: setup ## All tests, with real containers and real vLLM (sets the machine up like the demo)
 	@$(PYTHON_BIN) -m gb10 set-up --site $(CPU)
-	@exec $(PYTHON_BIN) -m pytest
+	@exec $(PYTHON_BIN) -m pytest -n 3 --dist loadgroup
 test-fast: setup ## The offline tests
 	@exec $(PYTHON_BIN) -m pytest --ignore tests/e2e
 lint: setup ## ruff, and the rendered files of both sites against their variables
@@ -66,4 +66,4 @@ benchmark: setup ## Ratios, measured side by side in one run
 	@$(PYTHON_BIN) -m gb10 set-up --only-refuse --site $(CPU)
 	@for file in benchmarks/*.py; do $(PYTHON_BIN) $$file || exit 1; done
 lock: setup ## Resolve setup/requirements.lock again from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --python-version 3.11 --no-header --output-file setup/requirements.lock
+	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --output-file setup/requirements.lock

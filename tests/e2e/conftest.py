@@ -254,21 +254,23 @@ def serving(sandbox: Sandbox) -> Sandbox:
 
 
 SANDBOXES: list[None] = []
-TABLE: list[tuple[str, ...]] = []
-"""Rows of the table of starting states, printed when the run ends."""
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table of starting states: how long the way back took, and where the node was in the end."""
-    if not TABLE:
+    reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
+    rows = [value for report in reports for name, value in report.user_properties if name == "starting state"]
+    if not rows:
         return
-    terminalreporter.section("starting states, each restored")
-    for row in sorted(TABLE):
-        terminalreporter.write_line(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, (100, 8, 8, 16), strict=True))
-        )
-    lost = sum(row[3] != "on baseline" for row in TABLE)
-    terminalreporter.write_line(f"{len(TABLE)} states, {lost} not on the baseline")
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    terminalreporter.section("starting states: first restore, second restore, where the node was")
+    for row in sorted(rows):
+        terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
+    lost = sum(row[3] != ON_BASELINE for row in rows)
+    terminalreporter.write_line(f"{len(rows)} starting states, {lost} not on the baseline")
+
+
+ON_BASELINE = "on the baseline"
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from tests.e2e.states import by_hand, experiment_is_up, wait_for
 
 pytestmark = pytest.mark.docker
 
+MEMORY_HUNGRY = pytest.mark.xdist_group("memory")  # not beside real vLLM: the floors are near
 ONLY_GRAPH = "TEST_ENGINE_ONLY_WITH: --compilation-config"
 
 
@@ -163,6 +164,7 @@ def test_an_experiment_that_fails_exits_1_on_the_baseline(name: str, sandbox: Sa
     sandbox.assert_on_baseline()
 
 
+@MEMORY_HUNGRY
 def test_the_guard_ends_a_leaking_experiment_and_says_with_which_numbers(sandbox: Sandbox) -> None:
     available = (facts.available_bytes().value or 0) / GIB
     floor = round(available - 0.5, 2)
@@ -181,6 +183,7 @@ def test_the_guard_ends_a_leaking_experiment_and_says_with_which_numbers(sandbox
     sandbox.assert_on_baseline()
 
 
+@MEMORY_HUNGRY
 def test_memory_that_is_low_for_a_while_ends_it_too(sandbox: Sandbox) -> None:
     available = (facts.available_bytes().value or 0) / GIB
     floor = round(available - 0.3, 2)
@@ -237,8 +240,9 @@ def test_hold_keeps_the_experiment_up_and_then_restores(serving: Sandbox) -> Non
     serving.assert_on_baseline()
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
-@pytest.mark.parametrize("stage", ["ready", "prove", "hold"])
+@pytest.mark.parametrize(
+    ("stage", "name"), [("ready", "SIGHUP"), ("prove", "SIGINT"), ("hold", "SIGTERM"), ("hold", "SIGHUP")]
+)
 def test_a_signal_at_any_stage_ends_with_130_on_the_baseline(stage: str, name: str, sandbox: Sandbox) -> None:
     if stage != "hold":
         sandbox.faults(ONLY_GRAPH, 'TEST_ENGINE_START_S: "3"', 'TEST_ENGINE_TOKEN_MS: "100"')

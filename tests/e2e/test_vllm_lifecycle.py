@@ -21,7 +21,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import Sandbox
 from tests.e2e.states import wait_for
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("memory")]
 
 
 def test_a_deploy_leaves_a_verified_baseline_with_evidence(vllm: Sandbox) -> None:
