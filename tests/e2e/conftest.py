@@ -73,6 +73,7 @@ class Sandbox:
         self.site = directory / "site"
         self.state_root = directory / "state"
         self.port = free_port()
+        self.prefix: list[str] = []
         self.site.mkdir(parents=True)
         self.state_root.mkdir()
         shutil.copy(ROOT / "examples/cpu/verified-context.md", self.site)
@@ -149,7 +150,17 @@ class Sandbox:
         self.render()
 
     def argv(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "gb10", *words, "--site", str(self.site), "--state", str(self.state_root)]
+        return [
+            *self.prefix,
+            sys.executable,
+            "-m",
+            "gb10",
+            *words,
+            "--site",
+            str(self.site),
+            "--state",
+            str(self.state_root),
+        ]
 
     def gb10(self, *words: str, timeout_s: float = 240) -> Run:
         """Run a command to its end."""

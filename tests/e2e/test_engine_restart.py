@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,20 +21,37 @@ from tests.e2e.states import wait_for
 pytestmark = pytest.mark.docker
 
 
+HOLD_A_NETWORK = """
+import fcntl, signal, socket, struct
+lo = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+fcntl.ioctl(lo, 0x8914, struct.pack("16sh", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
+print("up", flush=True)
+signal.pause()
+"""
+
+
 class PrivateEngine:
-    """A dockerd with its own socket, data and containerd; published ports go through its user-land proxy."""
+    """A dockerd with its own socket, data, containerd and network namespace (in the machine's own it would take docker0 down)."""
 
     def __init__(self, directory: Path):
         self.directory = directory
         self.socket = directory / "docker.sock"
         self.process: subprocess.Popen[bytes] | None = None
+        self.network = subprocess.Popen(
+            ["unshare", "--net", sys.executable, "-c", HOLD_A_NETWORK], stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self.network.stdout is not None
+        assert self.network.stdout.readline() == b"up\n"
+
+    @property
+    def inside(self) -> list[str]:
+        """The start of a command line that runs in the engine's network."""
+        return ["nsenter", f"--net=/proc/{self.network.pid}/ns/net", "--"]
 
     def start(self) -> None:
         log = (self.directory / "dockerd.log").open("ab")
-        command = ["dockerd", "-H", f"unix://{self.socket}", "--data-root", str(self.directory / "data")]
+        command = [*self.inside, "dockerd", "-H", f"unix://{self.socket}", "--data-root", str(self.directory / "data")]
         command += ["--exec-root", str(self.directory / "exec"), "--pidfile", str(self.directory / "dockerd.pid")]
-        command += ["--bridge", "none", "--iptables=false", "--ip6tables=false"]
-        command += ["--default-address-pool", "base=172.31.0.0/16,size=24"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
@@ -83,6 +100,8 @@ def private_engine(test_engine_images: None, monkeypatch: pytest.MonkeyPatch) ->
                 node.client.api.remove_container(item["Id"], force=True)
         with contextlib.suppress(Exception):
             engine.stop(signal.SIGTERM)
+        engine.network.kill()
+        engine.network.wait(timeout=10)
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines() if str(directory) in line]
         for mount in sorted(mounts, reverse=True):
             subprocess.run(["umount", "--lazy", mount], check=False, capture_output=True)
@@ -91,7 +110,8 @@ def private_engine(test_engine_images: None, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.fixture
 def box(private_engine: PrivateEngine, tmp_path: Path) -> Sandbox:
-    sandbox = Sandbox(tmp_path, f"private{os.getpid()}", Node(), test_engine=True)
+    sandbox = Sandbox(tmp_path, "private", Node(), test_engine=True)
+    sandbox.prefix = private_engine.inside
     result = sandbox.gb10("deploy-baseline")
     assert result.code == 0, result.err
     return sandbox
