@@ -54,7 +54,7 @@ acknowledge: setup ## Say that the history findings were seen (recorded)
 ##@ Working on this repository
 test: setup ## All tests, with real containers and real vLLM (sets the machine up like the demo)
 	@$(PYTHON_BIN) -m gb10 set-up --site $(CPU)
-	@exec $(PYTHON_BIN) -m pytest -n 3 --dist loadgroup
+	@exec $(PYTHON_BIN) -m pytest -n 3 --dist loadfile
 test-fast: setup ## The offline tests
 	@exec $(PYTHON_BIN) -m pytest --ignore tests/e2e
 lint: setup ## ruff, and the rendered files of both sites against their variables

@@ -1,65 +1,15 @@
-"""Back to the baseline from any state: a table of starting states on real containers, and the same under kill -9 of the restore itself."""
+"""Back to the baseline from any state: a table of starting states on real containers."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-
 import pytest
 
-from gb10.node import Node
-from tests.e2e.conftest import ON_BASELINE, Run, Sandbox, remove_project
-from tests.e2e.states import STATES, compose_children, kill_hard, read_only, wait_for
+from tests.e2e.conftest import Sandbox
+from tests.e2e.returning import ON_BASELINE, assert_restored, bystander, row, timed_restore
+from tests.e2e.states import STATES, read_only
 
 pytestmark = pytest.mark.docker
-
-REPOSITORY_FINDINGS = {"compose yaml has the stored bytes", "every rendered file fits the variables"}
-
-
-@pytest.fixture
-def bystander(serving: Sandbox, node: Node) -> Iterator[None]:
-    """A container of another Compose project on the same engine: never touched."""
-    project = f"{serving.project}-other"
-    api = node.client.api
-    labels = {"com.docker.compose.project": project}
-    container = api.create_container("gb10-gitops/base:bookworm", ["sleep", "300"], labels=labels)
-    api.start(container["Id"])
-    found = node.container(container["Id"])
-    assert found is not None
-    yield
-    after = node.container(found.id)
-    remove_project(node, project)
-    assert after is not None
-    assert (after.running, after.started_at) == (True, found.started_at)
-
-
-def assert_restored(box: Sandbox) -> None:
-    """On the baseline, by the checks; only repository findings may be left, and only where the state made them."""
-    checks = box.checks()
-    red = {
-        name: message
-        for name, (outcome, message) in checks.items()
-        if outcome == "failed" and name not in REPOSITORY_FINDINGS
-    }
-    assert not red, red
-    assert box.state.lease() is None
-    container = box.container()
-    assert (container.name, container.restart_policy) == (box.project, "unless-stopped")
-
-
-@pytest.fixture
-def row(request: pytest.FixtureRequest) -> list[str]:
-    """A row of the table that is printed at the end: state, seconds, seconds, where the node was."""
-    cells = ["?", "-", "-", "NOT ON THE BASELINE"]
-    request.node.user_properties.append(("starting state", cells))
-    return cells
-
-
-def timed_restore(box: Sandbox) -> tuple[Run, str]:
-    began = time.monotonic()
-    result = box.gb10("restore")
-    assert result.code == 0, result.err
-    return result, f"{time.monotonic() - began:.1f} s"
+__all__ = ["bystander", "row"]
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -76,35 +26,6 @@ def test_the_node_comes_back_and_a_second_restore_has_nothing_to_do(
     assert "was on its baseline already" in again.out
     assert (serving.container().id, serving.container().started_at) == (before.id, before.started_at)
     assert {path: path.read_bytes() for path in serving.site.glob("*.yaml")} == edited, "a restore never edits these"
-    row[3] = ON_BASELINE
-
-
-POINTS = {
-    "just after it took the lock": lambda box: "gb10 restore" in (box.state.directory / "lock").read_text(),
-    "while Compose starts the baseline": compose_children,
-    "while it waits until ready": lambda box: any(
-        c.running and c.restart_policy == "unless-stopped" and c.health == "starting"
-        for c in box.node.containers(box.project)
-    ),
-}
-
-
-@pytest.mark.parametrize("name", STATES)
-def test_a_restore_that_is_killed_three_times_is_finished_by_the_next_one(
-    name: str, serving: Sandbox, bystander: None, row: list[str]
-) -> None:
-    """kill -9 of the restore at three points one after the other; a restore with nothing to start never reaches the last two."""
-    STATES[name](serving)
-    killed = 0
-    for point, reached in POINTS.items():
-        process = serving.start("restore")
-        wait_for(lambda reached=reached, process=process: process.poll() is not None or reached(serving), point)
-        killed += process.poll() is None
-        kill_hard(process)
-    row[0] = f"{name}; its restore killed {killed} times"
-    assert killed, "no restore was there to be killed"
-    _, row[1] = timed_restore(serving)
-    assert_restored(serving)
     row[3] = ON_BASELINE
 
 

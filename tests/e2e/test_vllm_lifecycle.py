@@ -11,9 +11,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from gb10 import flags
+from gb10 import facts, flags
 from gb10.arguments import engine_arguments, profiler_entrypoint
 from gb10.context import Context
+from gb10.facts import GIB
 from gb10.signals import Signals
 from gb10.site import Site
 from gb10.terminal import Terminal
@@ -21,7 +22,9 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import Sandbox
 from tests.e2e.states import wait_for
 
-pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("memory")]
+pytestmark = pytest.mark.docker
+
+ONLY_GRAPH = "TEST_ENGINE_ONLY_WITH: --compilation-config"
 
 
 def test_a_deploy_leaves_a_verified_baseline_with_evidence(vllm: Sandbox) -> None:
@@ -215,3 +218,38 @@ def test_the_real_parser_accepts_the_flags_of_every_experiment(name: str, vllm: 
     verdict = flags.judge(context, image_id, wrong)
     assert verdict.outcome == "refused"
     assert "cudagraph_modee" in verdict.why
+
+
+# Memory floors, on the test engine: in this file, so that they never run beside the start of a real vLLM.
+
+
+def test_the_guard_ends_a_leaking_experiment_and_says_with_which_numbers(sandbox: Sandbox) -> None:
+    available = (facts.available_bytes().value or 0) / GIB
+    floor = round(available - 0.5, 2)
+    sandbox.change("memory_gib: 7.5", "memory_gib: 4000.0")
+    sandbox.change("stop_below_gib: 1.0", f"stop_below_gib: {floor}")
+    sandbox.change("sustained_below_gib: 2.0", f"sustained_below_gib: {floor}")
+    sandbox.faults(ONLY_GRAPH, 'TEST_ENGINE_LEAK_MIB_PER_S: "300"', 'TEST_ENGINE_LEAK_MAX_MIB: "1000"')
+    assert sandbox.gb10("deploy-baseline").code == 0
+    result = sandbox.gb10("try", "graph", "--hold", "60")
+    assert result.code == 1, result.err
+    assert "the guard ended it: available memory" in result.err
+    assert f"below guard.stop_below_gib {floor:g}" in result.err
+    record = sandbox.evidence()
+    assert record["guard"]["lowest_available_bytes"] < floor * GIB
+    assert record["guard"]["tripped"] in result.err
+    sandbox.assert_on_baseline()
+
+
+def test_memory_that_is_low_for_a_while_ends_it_too(sandbox: Sandbox) -> None:
+    available = (facts.available_bytes().value or 0) / GIB
+    floor = round(available - 0.3, 2)
+    sandbox.change("memory_gib: 7.5", "memory_gib: 4000.0")
+    sandbox.change("sustained_below_gib: 2.0", f"sustained_below_gib: {floor}")
+    sandbox.change("sustained_s: 5", "sustained_s: 2")
+    sandbox.faults(ONLY_GRAPH, 'TEST_ENGINE_JUMP_MIB_AFTER_S: "3:900"')
+    assert sandbox.gb10("deploy-baseline").code == 0
+    result = sandbox.gb10("try", "graph", "--hold", "60")
+    assert result.code == 1, result.err
+    assert f"below guard.sustained_below_gib {floor:g} for" in result.err
+    sandbox.assert_on_baseline()
