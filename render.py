@@ -35,10 +35,7 @@ def main() -> int:
             print(rendering.diff(rendered, directory), end="")
         elif options.check:
             for output in (stale := rendering.differing(rendered, directory)):
-                print(
-                    f"{output}: differs from vars.yaml; run `python render.py` for this site (make render)",
-                    file=sys.stderr,
-                )
+                print(f"{output}: differs from vars.yaml; run: python render.py --site {options.site}", file=sys.stderr)
             return 1 if stale else 0
         else:
             changed = rendering.write(rendered, directory)

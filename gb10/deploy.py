@@ -39,11 +39,12 @@ def deploy_baseline(context: Context, *, allow_dirty: bool = False, fresh: bool 
         tag = context.site.variables.images["eager"].tag
         image_id = context.node.image_id(tag) or ""
         changed = bool(commit.dirty or commit.unknown)
-        baseline = context.state.store(context.baseline_file.read_bytes(), tag, image_id, commit.id, changed)
-        context.node.run(node.tag(image_id, baseline.stored_tag))
-        target = launch.target_of(context, [context.state.file_of(baseline)], image_id)
-        evidence = Evidence(context, "deploy-baseline")
-        evidence.ran([context.state.file_of(baseline)])
+        with preflight.nothing_touched_yet():
+            baseline = context.state.store(context.baseline_file.read_bytes(), tag, image_id, commit.id, changed)
+            context.node.run(node.tag(image_id, baseline.stored_tag))
+            target = launch.target_of(context, [context.state.file_of(baseline)], image_id)
+            evidence = Evidence(context, "deploy-baseline")
+            evidence.ran([context.state.file_of(baseline)])
         cause: BaseException
         try:
             try:

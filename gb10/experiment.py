@@ -55,11 +55,11 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
     with context.state.lock(command_line()):
         with context.progress.stage("preflight"):
             preflight.for_experiment(context, overlays)
-        evidence = Evidence(context, f"try-{name}")
-        evidence.record |= {"experiment": name, "overlays": overlays}
-        paths = _stored_files(context, evidence, overlays)
-        baseline = restore.stored(context)
-        v = context.site.variables
+        baseline, v = restore.stored(context), context.site.variables
+        with preflight.nothing_touched_yet():
+            evidence = Evidence(context, f"try-{name}")
+            evidence.record |= {"experiment": name, "overlays": overlays}
+            paths = _stored_files(context, evidence, overlays)
         lease = lease_for(name, overlays, "lease", v.limits.ready_s + hold_s + SPARE_S, baseline.key)
         guard = Guard(
             v.guard, context.signals, context.state.raw_directory() / f"{evidence.directory.name}-memory.jsonl"

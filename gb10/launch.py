@@ -12,12 +12,13 @@ from typing import Any
 from gb10 import comparison, facts, files, node, readiness
 from gb10.comparison import Expected
 from gb10.context import Context
-from gb10.errors import FailedError, Gb10Error, NotOnBaselineError
+from gb10.errors import FailedError, NotOnBaselineError
 from gb10.node import Container
 from gb10.overlays import flatten, service_of
 from gb10.state import now
 
 UP_TIMEOUT_S = 180.0
+REMOVAL_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,16 @@ def clear(context: Context) -> None:
     for container in context.node.containers(context.site.project):
         context.progress.waiting(f"ending {container.name} ({container.status}, {container.health})")
         keep_log(context, container)
-        for command in node.remove(container):
-            context.node.run(command)
+        try:
+            for command in node.remove(container):
+                context.node.run(command)
+        except FailedError as error:  # perhaps a killed command's removal is still under way: wait for its end
+            if not _gone(context, container):
+                raise NotOnBaselineError(
+                    container.name,
+                    f"could not be removed ({error.faults[0].what})",
+                    f"try: docker rm -f {container.name}",
+                ) from None
     left = context.node.containers(context.site.project)
     if left:
         raise NotOnBaselineError(
@@ -77,9 +86,19 @@ def clear(context: Context) -> None:
         )
 
 
+def _gone(context: Context, container: Container) -> bool:
+    """Does the container disappear within `REMOVAL_S`?"""
+    deadline = time.monotonic() + REMOVAL_S
+    while context.node.container(container.id) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
 def kill(context: Context) -> None:
     """End the project's containers at once, without grace: memory is running out. What fails here, `clear` does again."""
-    with contextlib.suppress(Gb10Error):
+    with contextlib.suppress(Exception):
         for container in context.node.containers(context.site.project):
             context.node.run(node.kill(container))
 

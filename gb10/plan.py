@@ -7,38 +7,32 @@ from pathlib import Path
 from gb10 import node
 from gb10.compose import Command
 from gb10.context import Context
+from gb10.files import sha256
 from gb10.launch import UP_TIMEOUT_S
-from gb10.state import Baseline
+from gb10.state import Baseline, baseline_key, stored_repository
 
 
 def for_deploy(context: Context) -> str:
     """Commands of `deploy-baseline`."""
-    stored = context.state.directory / "baselines" / "(key)" / "compose.yaml"
     tag = context.site.variables.images["eager"].tag
+    image_id = context.node.image_id(tag)
+    key = baseline_key(sha256(context.baseline_file.read_bytes()), image_id or "not-local")
+    stored = context.state.directory / "baselines" / key / "compose.yaml"
     lines = [f"# keep the bytes of {context.baseline_file} as {stored}"]
-    lines += _commands(
-        [
-            node.tag(tag, f"gb10-stored/{context.site.project}:(key)"),
-            *_clear(context),
-            context.project.up([stored], UP_TIMEOUT_S),
-        ]
-    )
-    return _text(context, lines)
+    commands = [node.tag(image_id or tag, f"{stored_repository(context.site.project)}:{key}"), *_clear(context)]
+    return _text(context, lines + _commands([*commands, context.project.up([stored], UP_TIMEOUT_S)]))
 
 
 def for_experiment(context: Context, overlays: list[str]) -> str:
     """Commands of `try`: out and back."""
-    baseline = context.state.current()
+    baseline, v = context.state.current(), context.site.variables
     stored = _file(context, baseline)
     copies = [context.state.directory / "trying" / f"{name}.yaml" for name in overlays]
+    grace_s = v.profile.stop_grace_s if "profile" in overlays else v.container.stop_grace_s
     lines = [f"# write the lease {context.state.directory / 'lease.json'}, start the guard", "# out"]
     lines += _commands([*_clear(context), context.project.up([stored, *copies], UP_TIMEOUT_S)])
-    lines += [
-        "# back",
-        "docker stop and docker rm --force of the experiment's container",
-        *_back(context, baseline, stored),
-    ]
-    return _text(context, lines)
+    lines += ["# back", f"docker stop -t {grace_s} {v.container.name}", f"docker rm --force {v.container.name}"]
+    return _text(context, [*lines, *_back(context, baseline, stored)])
 
 
 def for_restore(context: Context) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,19 @@ def for_experiment(context: Context, overlays: list[str]) -> None:
     if not faults:
         faults += _flags_are_accepted(context, overlays)
     _raise(faults)
+
+
+@contextlib.contextmanager
+def nothing_touched_yet() -> Iterator[None]:
+    """Around the writes that come before the first change: a full or lost disk is a refusal."""
+    try:
+        yield
+    except OSError as error:
+        raise RefusedError(
+            str(error.filename or "disk"),
+            f"cannot be written ({error.strerror})",
+            "make room or mend it, and try again",
+        ) from None
 
 
 def _raise(faults: list[Fault]) -> None:

@@ -42,26 +42,24 @@ def wait_until_ready(context: Context) -> Container:
         time.sleep(POLL_S)
 
 
-def prove_alive(context: Context, container: Container) -> float:
-    """The canary: one bounded completion. Returns its seconds; raises `FailedError` when none comes back.
+def prove_alive(context: Context, container: Container) -> None:
+    """The canary: one bounded completion. Raises `FailedError` when none comes back and the engine does not work either.
 
-    A busy engine is not a dead one: while its iteration counter grows, the canary is asked again.
+    A busy engine is not a dead one: while its iteration counter grows, the canary is asked again, and after
+    `BUSY_CANARIES` times the counter is taken for the proof of life.
     """
     url, v = context.site.url, context.site.variables
-    before, reason = client.iterations(url), ""
-    for attempt in range(1, BUSY_CANARIES + 1):
+    before = client.iterations(url)
+    for _ in range(BUSY_CANARIES):
         try:
-            return smoke.canary(url, v).duration_s
+            smoke.canary(url, v)
+            return
         except client.RequestFailedError as error:
             after = client.iterations(url)
-            busy = before is not None and after is not None and after > before
-            if busy and attempt < BUSY_CANARIES:
-                context.progress.note(f"  the engine is busy ({after - before:.0f} steps meanwhile), asking again")
-                before = after
-                continue
-            reason = str(error)
-            break
-    raise _failure(context, container, f"/health answers but a completion does not: {reason}")
+            if before is None or after is None or after <= before:
+                raise _failure(context, container, f"/health answers but a completion does not: {error}") from None
+            context.progress.note(f"  the engine is busy ({after - before:.0f} steps in the meantime)")
+            before = after
 
 
 def confirm_settled(context: Context, container: Container, since: float) -> Container:
@@ -93,11 +91,8 @@ def _fail_if_dead(context: Context, container: Container) -> None:
     if container.status == "created":
         raise _failure(context, container, "was created but not started")
     if container.restart_count > 0 or container.status == "restarting":
-        raise _failure(
-            context,
-            container,
-            f"keeps ending (restart {max(1, container.restart_count)}, exit code {container.exit_code})",
-        )
+        code = "" if container.running else f", exit code {container.exit_code}"
+        raise _failure(context, container, f"keeps ending (restart {max(1, container.restart_count)}{code})")
     if container.status != "running":
         code = f"exit code {container.exit_code}" + (", OOM killed" if container.oom_killed else "")
         raise _failure(context, container, f"is {container.status} ({code})")

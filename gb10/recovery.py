@@ -8,7 +8,7 @@ from pathlib import Path
 from gb10 import files
 from gb10.context import Context
 from gb10.overlays import flatten, service_of
-from gb10.state import Baseline, History, now, stored_repository
+from gb10.state import Baseline, History, baseline_key, now, stored_repository
 
 
 def recover(context: Context) -> Baseline | None:
@@ -20,7 +20,7 @@ def recover(context: Context) -> Baseline | None:
     for path in _candidates(context):
         data = path.read_bytes()
         for key, image_id in tags.items():
-            if key != f"{files.sha256(data)[:12]}-{image_id.removeprefix('sha256:')[:12]}":
+            if key != baseline_key(files.sha256(data), image_id):
                 continue
             image_tag = service_of(flatten(context.node, context.project, [path]))["image"]
             baseline = context.state.store(data, image_tag, image_id, "unknown", dirty=False)

@@ -35,6 +35,11 @@ def stored_repository(project: str) -> str:
     return f"gb10-stored/{project}"
 
 
+def baseline_key(digest: str, image_id: str) -> str:
+    """What tells one stored baseline from another: the first digits of its bytes' SHA-256 and of its image's id."""
+    return f"{digest[:12]}-{image_id.removeprefix('sha256:')[:12]}"
+
+
 def now() -> str:
     """The time in UTC, to the second, as ISO 8601."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -146,7 +151,7 @@ class State:
     def store(self, data: bytes, image_tag: str, image_id: str, commit: str, dirty: bool) -> Baseline:
         """Keep a baseline's bytes under its key (bytes and image). It becomes current only with `promote`."""
         digest = files.sha256(data)
-        key = f"{digest[:12]}-{image_id.removeprefix('sha256:')[:12]}"
+        key = baseline_key(digest, image_id)
         baseline = Baseline(
             key, digest, image_tag, image_id, f"{stored_repository(self.project)}:{key}", commit, dirty, now()
         )

@@ -28,7 +28,7 @@ def identity(box: Sandbox) -> tuple[str, str]:
 
 
 FAILING_DEPLOYS = {
-    "a crash loop": (['TEST_ENGINE_CRASH_AT_START: "7"'], "exit code 7"),
+    "a crash loop": (['TEST_ENGINE_CRASH_AT_START: "7"'], "keeps ending (restart"),
     "an engine that is never ready": (['TEST_ENGINE_NEVER_READY: "1"'], "is unhealthy"),
     "a worker that dies, leaving exit code 0": (['TEST_ENGINE_WORKER_DIES_AFTER_S: "0.1"'], "exit code 0"),
     "a wrong answer": (['TEST_ENGINE_WRONG_ANSWER: "1"'], "answers arithmetic wrongly"),

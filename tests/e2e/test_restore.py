@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from gb10.engine import client
 from tests.e2e.conftest import Sandbox
 from tests.e2e.returning import ON_BASELINE, assert_restored, bystander, row, timed_restore
 from tests.e2e.states import STATES, read_only
@@ -67,16 +70,28 @@ def test_damaged_stored_bytes_are_recovered_from_the_evidence(serving: Sandbox) 
 
 
 def test_a_busy_engine_is_not_taken_for_a_dead_one(sandbox: Sandbox) -> None:
-    """Its canary does not come back in time, but its iteration counter grows: nothing is restarted."""
-    sandbox.faults('TEST_ENGINE_TOKEN_MS: "1100"')
+    """No canary comes back in time, but the iteration counter grows: nothing is restarted."""
+    sandbox.faults('TEST_ENGINE_TOKEN_MS: "500"')
     sandbox.change("canary_s: 4", "canary_s: 60")
     sandbox.change("request_s: 5", "request_s: 100")
     sandbox.render()
     assert sandbox.gb10("deploy-baseline").code == 0
     before = sandbox.container()
-    sandbox.change("canary_s: 60", "canary_s: 2")
+    sandbox.change("canary_s: 60", "canary_s: 1.5")
     sandbox.render()
-    result = sandbox.gb10("restore")
+    over = threading.Event()
+
+    def work() -> None:
+        while not over.is_set():
+            client.complete(f"http://127.0.0.1:{sandbox.port}", "smollm2-135m", "Work.", max_tokens=1, timeout_s=30)
+
+    user = threading.Thread(target=work)
+    user.start()
+    try:
+        result = sandbox.gb10("restore")
+    finally:
+        over.set()
+        user.join(30)
     assert "the engine is busy" in result.err
     assert (sandbox.container().id, sandbox.container().started_at) == (before.id, before.started_at)
 

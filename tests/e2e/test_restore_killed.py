@@ -11,8 +11,14 @@ from tests.e2e.states import STATES, compose_children, kill_hard, wait_for
 pytestmark = pytest.mark.docker
 __all__ = ["bystander", "row"]
 
+
+def restore_holds_the_lock(box: Sandbox) -> bool:
+    lock = box.state.directory / "lock"
+    return lock.is_file() and "gb10 restore" in lock.read_text()
+
+
 POINTS = {
-    "just after it took the lock": lambda box: "gb10 restore" in (box.state.directory / "lock").read_text(),
+    "just after it took the lock": restore_holds_the_lock,
     "while Compose starts the baseline": compose_children,
     "while it waits until ready": lambda box: any(
         c.running and c.restart_policy == "unless-stopped" and c.health == "starting"
