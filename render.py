@@ -26,6 +26,8 @@ def main() -> int:
     mode.add_argument("--diff", action="store_true", help="write nothing; print what would change")
     options = parser.parse_args()
     directory = options.out or options.site
+    given = {"--site": options.site, "--vars": options.vars, "--out": options.out}
+    again = " ".join(["python render.py", *(f"{name} {value}" for name, value in given.items() if value)])
     try:
         loaded = load(options.vars or options.site / "vars.yaml", options.site)
         for warning in loaded.warnings:
@@ -35,13 +37,18 @@ def main() -> int:
             print(rendering.diff(rendered, directory), end="")
         elif options.check:
             for output in (stale := rendering.differing(rendered, directory)):
-                print(f"{output}: differs from vars.yaml; run: python render.py --site {options.site}", file=sys.stderr)
+                print(f"{output}: differs from vars.yaml; run: {again}", file=sys.stderr)
             return 1 if stale else 0
         else:
             changed = rendering.write(rendered, directory)
             print("\n".join(f"wrote {directory / output}" for output in changed) or "nothing to change")
-    except (Gb10Error, OSError) as error:
-        print("\n".join(str(f) for f in getattr(error, "faults", [error])), file=sys.stderr)
+    except Gb10Error as error:
+        print("\n".join(map(str, error.faults)), file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(
+            f"{directory}: cannot be used ({error}); remove what is in the way, or name another --out", file=sys.stderr
+        )
         return 2
     return 0
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.history
 ACKNOWLEDGE = "find out why, then: make acknowledge"
 
 
-def test_the_engine_was_never_restarted(container: Container) -> None:
+def test_the_engine_was_never_restarted(history: History, container: Container) -> None:
     if container.restart_count:
         fail(
             "0 restarts", f"{container.restart_count}", "look at `docker logs` for why it ended, then: make acknowledge"

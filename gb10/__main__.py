@@ -1,4 +1,4 @@
-"""`python -m gb10`: the command line in cli.py."""
+"""`python -m gb10`: the command line in cli/."""
 
 from gb10.cli import main
 

@@ -1,4 +1,4 @@
-"""What a command works with: the site, the node, its state and where progress goes. Built by cli.py, passed as an argument."""
+"""What a command works with: the site, the node, its state and where progress goes. Built by the command line, passed as an argument."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`deploy-baseline`: the site's baseline onto the node, or back to the last good one. Called by cli.py."""
+"""`deploy-baseline`: the site's baseline onto the node, or back to the last good one. Called by the command line."""
 
 from __future__ import annotations
 
@@ -140,7 +140,9 @@ def _nothing_to_go_back_to(context: Context, evidence: Evidence, first: str, tai
 
 
 def recorded_restore(context: Context) -> Outcome:
-    """`restore` with evidence, checks and STATE.md. Raises `NotOnBaselineError`."""
+    """`restore` with evidence, checks and STATE.md. Raises `NotOnBaselineError`; nothing is written when nothing was ever deployed."""
+    _ = context.project
+    restore.stored_or_recovered(context)
     evidence = Evidence(context, "restore")
     try:
         restored = restore.restore(context, evidence.stage)

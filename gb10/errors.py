@@ -1,4 +1,4 @@
-"""The errors of this package and the exit codes they mean. Raised everywhere, caught once in cli.py and render.py."""
+"""The errors of this package and the exit codes they mean. Raised everywhere, caught once in the command line and render.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`try EXPERIMENT`: lease, switch, prove, and always back. Called by cli.py; the stages are those of the design."""
+"""`try EXPERIMENT`: lease, switch, prove, and always back. Called by the command line; the stages are those of the design."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from gb10.state import command_line, lease_for
 from gb10.variables.yamlfile import near_miss
 
 SPARE_S = 600.0
+MOST_HOLD_S = 86400.0
 
 
 @dataclass
@@ -52,6 +53,10 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
     (interrupted; the baseline serves) or `NotOnBaselineError`.
     """
     overlays = overlays_of(context, name)
+    if not 0 <= hold_s <= MOST_HOLD_S:
+        raise RefusedError(
+            "--hold", f"{hold_s:g} is not a number of seconds from 0 to {MOST_HOLD_S:g}", "write one, such as 600"
+        )
     with context.state.lock(command_line()):
         with context.progress.stage("preflight"):
             preflight.for_experiment(context, overlays)

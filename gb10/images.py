@@ -1,4 +1,4 @@
-"""`images`: build or pull what a site needs and record ids. A deploy never does either. Called by cli.py and setup."""
+"""`images`: build or pull what a site needs and record ids. A deploy never does either. Called by the command line and setup."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class Node:
             except (docker.errors.DockerException, requests.RequestException) as error:
                 raise RefusedError(
                     "docker",
-                    f"no engine answers ({_reason(error)})",
+                    f"no engine answers at {compose.environment()['DOCKER_HOST']} ({_reason(error)})",
                     "start it (systemctl start docker), or run `make demo` for the CPU site",
                 ) from None
         return self._client

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ def project_for(name: str, directory: Path) -> Project:
             "Compose v2 is not installed",
             "install the docker-compose-v2 or docker-compose-plugin package, or run `make setup` (x86-64)",
         )
+    if shutil.which("docker") is None:
+        raise RefusedError("docker", "the docker command is not on PATH", "correct PATH, or install docker-cli")
     return Project(program, name, directory)
 
 

@@ -1,4 +1,4 @@
-"""`--dry-run`: the exact commands that would change the node, in order. Called by cli.py; nothing is changed."""
+"""`--dry-run`: the exact commands that would change the node, in order. Called by the command line; nothing is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Variables to the bytes of a site's files, and what differs on disk. Called by render.py and by cli.py's preflight."""
+"""Variables to the bytes of a site's files, and what differs on disk. Called by render.py, site.py and preflight.py."""
 
 from __future__ import annotations
 

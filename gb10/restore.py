@@ -61,7 +61,7 @@ def restore(context: Context, stage: Callable[[str], Any]) -> Restored:
 
 
 def _restore(context: Context, stage: Callable[[str], Any]) -> Restored:
-    wanted_baseline = _stored_or_recovered(context)
+    wanted_baseline = stored_or_recovered(context)
     wanted = target(context, wanted_baseline)
     if context.node.image(wanted_baseline.image_id) is None:
         gone = f"its stored image {wanted_baseline.image_id[7:19]} is gone"
@@ -90,7 +90,8 @@ def _restore(context: Context, stage: Callable[[str], Any]) -> Restored:
     return Restored(container, moved, judged)
 
 
-def _stored_or_recovered(context: Context) -> Baseline:
+def stored_or_recovered(context: Context) -> Baseline:
+    """The stored baseline, or what evidence and image tags prove it was. Raises `NotOnBaselineError` when nothing does."""
     try:
         current = context.state.current()
     except RefusedError as error:

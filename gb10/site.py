@@ -1,4 +1,4 @@
-"""A site and its repository: variables, rendered bytes and git facts. Loaded once by cli.py and passed on."""
+"""A site and its repository: variables, rendered bytes and git facts. Loaded once by the command line and passed on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,12 @@ class Site:
     @classmethod
     def load(cls, directory: Path) -> Site:
         """Read and render a site. Raises `VariablesError` when its variables are not valid."""
-        directory = directory.resolve()
+        try:
+            directory = directory.resolve(strict=True)
+        except (OSError, RuntimeError) as error:
+            raise RefusedError(
+                str(directory), f"is not a site ({error})", "name one with --site (make ... SITE=examples/cpu)"
+            ) from None
         if not (directory / "vars.yaml").is_file():
             raise RefusedError(
                 str(directory),

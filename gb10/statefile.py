@@ -43,7 +43,7 @@ def _block(context: Context, evidence: Evidence, runs: str) -> str:
         ("image", f"`{container.get('image_tag', '?')}` id `{container.get('image_id', '?')[:19]}`"),
         ("compose.yaml", _bytes(baseline)),
         ("deployed", baseline.deployed_at if baseline else "?"),
-        ("container started", container.get("started_at", "?")[:19] + "Z"),
+        ("container started", container["started_at"][:19] + "Z" if container else "?"),
         ("health", container.get("health", "?")),
         ("restart policy", container.get("restart_policy", "?")),
         (

@@ -1,4 +1,4 @@
-"""`status`: what runs now, since when, and what is stored. Reads only; called by cli.py."""
+"""`status`: what runs now, since when, and what is stored. Reads only; called by the command line."""
 
 from __future__ import annotations
 

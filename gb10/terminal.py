@@ -1,4 +1,4 @@
-"""Progress for a person: rich on a terminal, plain lines elsewhere. Made by cli.py; the rest of the package sees `Progress`."""
+"""Progress for a person: rich on a terminal, plain lines elsewhere. Made by the command line; the rest of the package sees `Progress`."""
 
 from __future__ import annotations
 

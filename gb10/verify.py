@@ -1,4 +1,4 @@
-"""Runs checks/ (Testinfra under pytest) and sorts the outcomes. Called by cli.py and at the end of every deploy and try."""
+"""Runs checks/ (Testinfra under pytest) and sorts the outcomes. Called by the command line and at the end of every deploy and try."""
 
 from __future__ import annotations
 
@@ -93,6 +93,7 @@ class _Collector:
 
 def run(context: Context) -> Report:
     """Run every check against the node that this process is on."""
+    _ = context.project  # without Compose or the docker command nothing can be read
     context.node.version()  # an engine that does not answer is "could not be read", not a row of red checks
     collector = _Collector()
     began = time.monotonic()

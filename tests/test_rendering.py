@@ -82,7 +82,10 @@ def test_check_exits_1_naming_the_file_and_the_mend(tmp_path: Path) -> None:
     (tmp_path / "overlays/graph.yaml").write_text("services: {}\n")
     result = run("--out", str(tmp_path), "--check")
     assert result.returncode == 1
-    assert result.stderr == f"overlays/graph.yaml: differs from vars.yaml; run: python render.py --site {ROOT}\n"
+    assert (
+        result.stderr
+        == f"overlays/graph.yaml: differs from vars.yaml; run: python render.py --site {ROOT} --out {tmp_path}\n"
+    )
     assert (tmp_path / "overlays/graph.yaml").read_text() == "services: {}\n"
 
 

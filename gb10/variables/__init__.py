@@ -1,4 +1,4 @@
-"""`vars.yaml`: read strictly, judged in words. Called by render.py, cli.py and everything that needs a site's values."""
+"""`vars.yaml`: read strictly, judged in words. Called by render.py, the command line and everything that needs a site's values."""
 
 from gb10.variables.load import Loaded, load
 from gb10.variables.model import Variables

@@ -29,6 +29,24 @@ def findings(variables: Variables, site: Path) -> list[Finding]:
     return [finding for rule in RULES for finding in rule(variables, site)]
 
 
+def project_is_not_reserved(v: Variables, site: Path) -> Iterator[Finding]:
+    if v.project == "cache":
+        yield Finding(("project",), "cache is the name of the directory for wheels", "choose another name")
+
+
+def environment_is_public_and_has_no_key_of_its_own(v: Variables, site: Path) -> Iterator[Finding]:
+    for name in v.engine.environment:
+        path: KeyPath = ("engine", "environment", name)
+        if name.upper().endswith(("TOKEN", "SECRET", "PASSWORD", "API_KEY")):
+            yield Finding(
+                path,
+                "looks like a secret, and the rendered file is committed",
+                "keep secrets out of vars.yaml; a served model needs none",
+            )
+        if name == "VLLM_USE_BREAKABLE_CUDAGRAPH":
+            yield Finding(path, "has a key of its own", "set graph.breakable instead")
+
+
 def address_is_loopback(v: Variables, site: Path) -> Iterator[Finding]:
     try:
         address = ipaddress.ip_address(v.listen.address)
@@ -171,6 +189,10 @@ def profiler_is_complete(v: Variables, site: Path) -> Iterator[Finding]:
         for key in ("nsys_dir", "graph_trace"):
             if getattr(v.profile, key) is None:
                 yield Finding(("profile", key), "is empty although profile.tool is nsys", "fill it in")
+    else:
+        for key in ("nsys_dir", "graph_trace"):
+            if getattr(v.profile, key) is not None:
+                yield Finding(("profile", key), "is set although profile.tool is torch", "make it null")
 
 
 def health_waits_long_enough(v: Variables, site: Path) -> Iterator[Finding]:
@@ -223,6 +245,12 @@ def arguments_are_not_repeated(v: Variables, site: Path) -> Iterator[Finding]:
         key = OWNED_FLAGS.get(flag) or ("graph" if flag.startswith(("-O", "-cc")) else None)
         if key:
             yield Finding(("engine", "extra_arguments", index), f"{flag} has a key of its own", f"set {key} instead")
+        elif argument in v.engine.extra_arguments[:index]:
+            yield Finding(("engine", "extra_arguments", index), f"{flag} is given twice", "keep one of the two")
+        elif any(character.isspace() for character in argument.split("=", 1)[0]):
+            yield Finding(
+                ("engine", "extra_arguments", index), f'"{argument}" holds a space', "write one item as --name=value"
+            )
         elif not argument.startswith("-"):
             yield Finding(
                 ("engine", "extra_arguments", index),
@@ -268,6 +296,7 @@ OWNED_FLAGS = {
 }
 
 RULES = (
+    project_is_not_reserved,
     address_is_loopback,
     images_are_pinned,
     images_have_an_order,
@@ -275,6 +304,7 @@ RULES = (
     context_is_verified,
     memory_fits,
     arguments_are_not_repeated,
+    environment_is_public_and_has_no_key_of_its_own,
     sizes_can_be_captured,
     profiler_is_complete,
     experiments_name_overlays,

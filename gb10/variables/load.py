@@ -1,4 +1,4 @@
-"""`load`: a path to `Variables`, or every fault in words. Called by render.py and cli.py."""
+"""`load`: a path to `Variables`, or every fault in words. Called by render.py and the command line."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from gb10.errors import Fault
 Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 KeyPath = tuple[str | int, ...]
 
+MOST_DIGITS = 12
 TRUTHS = {"true": True, "false": False}
 
 
@@ -29,11 +30,16 @@ class Document:
 def read(path: Path, name: str) -> Document:
     """Read `path`; `name` is what faults call it. Faults of one file are all returned, never raised."""
     document = Document()
+    if path.exists() and not path.is_file():
+        document.faults.append(
+            Fault(str(path), "is not a regular file", "name a variables file with --vars, or a site with --site")
+        )
+        return document
     try:
         raw = path.read_bytes()
     except OSError as error:
         document.faults.append(
-            Fault(name, f"cannot be read ({error.strerror})", "check the path given with --vars or --site")
+            Fault(str(path), f"cannot be read ({error.strerror})", "check the path given with --vars or --site")
         )
         return document
     try:
@@ -152,7 +158,10 @@ class _Reader:
         text = node.value
         digits = text.lstrip("+-")
         if digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0")):
-            return int(text)
+            if len(digits) <= MOST_DIGITS:
+                return int(text)
+            self.fault(node, path, f"a number of {len(digits)} digits", f"write one of at most {MOST_DIGITS}")
+            return None
         form = (
             "base 60"
             if ":" in text

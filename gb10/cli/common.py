@@ -1,0 +1,142 @@
+"""What every command shares: options, output, and the one place where errors become words and exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gb10 import deploy, verify
+from gb10.context import Context
+from gb10.errors import EXIT_INTERRUPTED, EXIT_NOT_ON_BASELINE, EXIT_OK, EXIT_REFUSED, Gb10Error, RefusedError
+from gb10.node import Node
+from gb10.rendering import REPOSITORY
+from gb10.signals import Interrupted, Signals
+from gb10.site import Site
+from gb10.state import State, default_root
+from gb10.terminal import Terminal
+
+CHANGE_THE_NODE = ("deploy_command", "try_command", "restore_command")
+OUTCOMES = ("passed", "failed", "unknown", "acknowledged")
+MAKE_TARGET = re.compile(r"\bmake (?:deploy-baseline|restore|render|images|diff|verify|doctor|acknowledge|status)\b")
+
+
+def out(text: str = "") -> None:
+    """A result, on stdout. A lost terminal does not break the command."""
+    with contextlib.suppress(OSError):
+        click.echo(text)
+
+
+def err(text: str) -> None:
+    """A refusal or a failure, on stderr."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True)
+
+
+def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--site`, `--state` and `--verbose`, one context, one place where errors become words and exit codes."""
+
+    @click.option(
+        "--site",
+        "site_path",
+        type=click.Path(path_type=Path),
+        default=".",
+        show_default=True,
+        help="Directory with vars.yaml.",
+    )
+    @click.option(
+        "--state",
+        "state_root",
+        type=click.Path(path_type=Path),
+        default=None,
+        help="Root of the state directories (default: $GB10_STATE, /var/lib/gb10 for root, else the user's).",
+    )
+    @click.option("--verbose", is_flag=True, help="Show a traceback with an error.")
+    @wraps(function)
+    def wrapper(site_path: Path, state_root: Path | None, verbose: bool, **options: Any) -> None:
+        terminal = Terminal(sys.stderr)
+        signals = Signals(terminal.note)
+        try:
+            with signals.installed():
+                site = Site.load(site_path)
+                for warning in site.warnings:
+                    err(f"warning: {warning}")
+                context = Context(site, Node(), State(_root(state_root), site.project), terminal, signals)
+                code = function(context, **options)
+        except Gb10Error as error:
+            code = error.exit_code
+            if verbose:
+                err(traceback.format_exc())
+            if error.tail:
+                err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
+            for fault in error.faults:
+                err(for_site(str(fault), site_path))
+        except Interrupted as error:
+            err(
+                f"{error}: ended; the node was not touched (images, downloads or set-up may be unfinished: run it again)"
+            )
+            code = EXIT_INTERRUPTED
+        except Exception as error:  # a defect of ours, or a disk that is full or gone
+            if verbose:
+                err(traceback.format_exc())
+            moving = function.__name__ in CHANGE_THE_NODE
+            mend = "run: make status, then make restore" if moving else "run it again with --verbose"
+            err(for_site(f"{type(error).__name__}: {error}; {mend}", site_path))
+            code = EXIT_NOT_ON_BASELINE if moving else EXIT_REFUSED
+        sys.exit(code or EXIT_OK)
+
+    return wrapper
+
+
+def _root(given: Path | None) -> Path:
+    """The root of the state directories, absolute. An empty --state (an unset variable of a script) is refused."""
+    if given is None:
+        return default_root()
+    if str(given) == ".":
+        raise RefusedError(
+            "--state", "names no directory of its own", "give the path of a directory for state, or leave it out"
+        )
+    return given.absolute()
+
+
+def for_site(text: str, site: Path) -> str:
+    """Make targets in a mend, with the SITE they need: `make restore` alone would act on the repository's own site."""
+    try:
+        if site.resolve() == REPOSITORY:
+            return text
+        name = site.resolve().relative_to(REPOSITORY)
+    except ValueError:
+        name = site.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return text
+    return MAKE_TARGET.sub(rf"\g<0> SITE={name}", text)
+
+
+def moved(outcome: deploy.Outcome) -> int:
+    """Show how a command that moved the node ended. History and repository findings never change its exit code."""
+    show(outcome.checks, outcome.evidence.context.site.directory, everything=False)
+    out(f"{outcome.line}; evidence: {outcome.evidence.directory}")
+    return EXIT_OK
+
+
+def show(report: verify.Report, site: Path, *, everything: bool) -> None:
+    """Results by group, the three findings kept apart."""
+    for group, title in verify.GROUPS.items():
+        results = [r for r in report.results if r.group == group]
+        shown = results if everything else [r for r in results if r.outcome != "passed"]
+        out(f"{title}: {counts({o: sum(r.outcome == o for r in results) for o in OUTCOMES})}")
+        for result in shown:
+            message = f": {for_site(result.message, site)}" if result.message else ""
+            out(f"  {result.outcome:7} {result.sentence}{message}")
+    out(f"checked in {report.duration_s:.1f} s")
+
+
+def counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count or name != "acknowledged")
