@@ -30,7 +30,7 @@ def identity(box: Sandbox) -> tuple[str, str]:
 FAILING_DEPLOYS = {
     "a crash loop": (['TEST_ENGINE_CRASH_AT_START: "7"'], "keeps ending (restart"),
     "an engine that is never ready": (['TEST_ENGINE_NEVER_READY: "1"'], "is unhealthy"),
-    "a worker that dies, leaving exit code 0": (['TEST_ENGINE_WORKER_DIES_AFTER_S: "0.1"'], "exit code 0"),
+    "a worker that dies, leaving exit code 0": (['TEST_ENGINE_WORKER_DIES_AFTER_S: "0.1"'], "keeps ending (restart"),
     "a wrong answer": (['TEST_ENGINE_WRONG_ANSWER: "1"'], "answers arithmetic wrongly"),
     "a wedged engine whose /health is still 200": (['TEST_ENGINE_WEDGE_AFTER: "0"'], "a completion does not"),
     "an answer that is cut off": (['TEST_ENGINE_TRUNCATE: "1"'], "cut off by max_tokens"),
