@@ -22,7 +22,7 @@ from gb10 import facts
 from gb10.node import PROJECT_LABEL, Container, Node
 from gb10.rendering import OUTPUTS
 from gb10.state import State
-from tests.conftest import ROOT
+from tests.conftest import ON_BASELINE, ROOT
 
 PREFIX = "gb10test"
 TEST_ENGINE = "gb10-gitops/test-engine"
@@ -270,23 +270,6 @@ def serving(sandbox: Sandbox) -> Sandbox:
 SANDBOXES: list[None] = []
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of starting states: how long the way back took, and where the node was in the end."""
-    reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
-    rows = [value for report in reports for name, value in report.user_properties if name == "starting state"]
-    if not rows:
-        return
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    terminalreporter.section("starting states: first restore, second restore, where the node was")
-    for row in sorted(rows):
-        terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-    lost = sum(row[3] != ON_BASELINE for row in rows)
-    terminalreporter.write_line(f"{len(rows)} starting states, {lost} not on the baseline")
-
-
-ON_BASELINE = "on the baseline"
-
-
 @pytest.fixture(scope="session")
 def vllm(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """The CPU site with real vLLM, its baseline deployed once for all tests that only need it to serve."""
@@ -299,4 +282,4 @@ def vllm(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandb
         remove_project(node, box.project)
 
 
-__all__ = ["OUTPUTS", "Run", "Sandbox"]
+__all__ = ["ON_BASELINE", "OUTPUTS", "Run", "Sandbox"]
