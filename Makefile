@@ -48,7 +48,7 @@ try-graph-profile: EXPERIMENT = graph-profile
 try-graph-profile: try ## Try graphs under the profiler, then restore
 restore: setup ## Back to the stored baseline, from any state
 	@$(GB10) restore --site $(SITE) $(if $(DRY_RUN),--dry-run)
-acknowledge: setup ## Say that the history findings were seen (recorded)
+acknowledge: setup ## Say that the history and repository findings were seen (recorded)
 	@$(GB10) acknowledge --site $(SITE)
 
 ##@ Working on this repository

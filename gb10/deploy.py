@@ -55,9 +55,7 @@ def deploy_baseline(context: Context, *, allow_dirty: bool = False, fresh: bool 
         except Interrupted as error:
             cause = error
         with context.signals.shield("going back to the last good baseline"):
-            if previous is not None and history is not None:
-                context.state.promote(previous, history)
-            raise _go_back(context, previous, evidence, cause)
+            raise _go_back(context, previous, history, evidence, cause)
 
 
 def _previous(context: Context) -> Baseline | None:
@@ -102,7 +100,9 @@ def _deploy(
     return Outcome(line, evidence, report)
 
 
-def _go_back(context: Context, previous: Baseline | None, evidence: Evidence, cause: BaseException) -> Gb10Error:
+def _go_back(
+    context: Context, previous: Baseline | None, history: History | None, evidence: Evidence, cause: BaseException
+) -> Gb10Error:
     """Restore what served before and return the error to raise, whose exit code says where the node is."""
     interrupted = isinstance(cause, Interrupted)
     first, tail = described(cause), getattr(cause, "tail", "")
@@ -111,12 +111,15 @@ def _go_back(context: Context, previous: Baseline | None, evidence: Evidence, ca
     if previous is None:
         return _nothing_to_go_back_to(context, evidence, first, tail)
     try:
+        if context.state.current() != previous:
+            context.state.promote(previous, history or History(None, None, now()))
         restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
-    except Gb10Error as error:
+    except Exception as error:  # a full disk too: the node is then not proved to be on its baseline
         evidence.close("failed, not on a baseline")
         statefile.update(context, evidence, runs="**not a working baseline**: see the evidence, then make restore")
-        what = f"{first}; and going back failed: {error.faults[0].what}"
-        return NotOnBaselineError("deploy-baseline", what, "mend it, then: make restore", tail=error.tail or tail)
+        what = f"{first}; and going back failed: {described(error)}"
+        mend = "mend it, then: make restore"
+        return NotOnBaselineError("deploy-baseline", what, mend, tail=getattr(error, "tail", "") or tail)
     evidence.container("baseline", restored.container)
     evidence.record["smoke"] = [j.as_json() for j in restored.smoke]
     evidence.close("interrupted, restored" if interrupted else "failed, restored")

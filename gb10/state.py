@@ -66,7 +66,6 @@ class Lease:
     experiment: str
     overlays: list[str]
     pid: int
-    start_ticks: int
     stage: str
     since: str
     deadline: str
@@ -229,7 +228,7 @@ class State:
         return path
 
     def read_record(self, name: str) -> dict[str, Any] | None:
-        """A JSON record by file name, such as `images.json`."""
+        """A JSON record by file name, such as `flags.json`."""
         return self._read(name)
 
     def write_record(self, name: str, value: dict[str, Any]) -> None:
@@ -270,9 +269,8 @@ def _holder(data: bytes) -> dict[str, Any]:
 
 def lease_for(experiment: str, overlays: list[str], stage: str, seconds: float, baseline: str) -> Lease:
     """A lease of this process, `seconds` long."""
-    pid = os.getpid()
     until = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    return Lease(experiment, overlays, pid, facts.process_start_ticks(pid) or 0, stage, now(), until, baseline)
+    return Lease(experiment, overlays, os.getpid(), stage, now(), until, baseline)
 
 
 def command_line() -> str:
