@@ -30,8 +30,8 @@ images: setup ## Build or pull the site's images (a deploy never does)
 diff: setup ## Rendered files against vars.yaml, then the running container against them
 	@$(PYTHON_BIN) render.py --site $(SITE) --diff
 	@$(GB10) diff --site $(SITE)
-verify: setup ## Is the node what the repository says? Changes nothing
-	@$(GB10) verify --site $(SITE)
+verify: setup ## Is the node what the repository says? Changes nothing (HOST=ssh://user@node: from another machine; REPORT=dir: JUnit, JSON)
+	@$(GB10) verify --site $(SITE) $(if $(HOST),--host $(HOST)) $(if $(REPORT),--report $(REPORT))
 status: setup ## What runs now, since when
 	@$(GB10) status --site $(SITE)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -10,14 +11,18 @@ import pytest
 
 from gb10 import overlays
 from gb10.comparison import Expected, environment_of
+from gb10.engine import probe
 from gb10.node import PROJECT_LABEL, Container, Node
 from gb10.site import Site
-from gb10.state import Baseline, History, State, default_root
+from gb10.state import Baseline, History, State
+
+ENGINE_PORT = "8000"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--site", default=".", help="the site to check (default: this directory)")
-    parser.addoption("--state", default=None, help="root of the state directories")
+    parser.addoption("--site", required=True, help="the site to check")
+    parser.addoption("--state", required=True, help="root of the state directories (for another host: of their copy)")
+    parser.addoption("--state-on-node", required=True, help="the project's state directory on the node itself")
 
 
 class CheckFailed(AssertionError):
@@ -41,16 +46,44 @@ def site(request: pytest.FixtureRequest) -> Site:
 
 @pytest.fixture(scope="session")
 def state(request: pytest.FixtureRequest, site: Site) -> State:
-    root = request.config.getoption("--state")
-    return State(Path(root) if root else default_root(), site.project)
+    return State(Path(request.config.getoption("--state")), site.project)
 
 
 @pytest.fixture(scope="session")
-def baseline(state: State) -> Baseline:
-    current = state.current()
+def state_on_node(request: pytest.FixtureRequest) -> Path:
+    """The state directory's path on the node, which is not this machine when HOST names another."""
+    return Path(request.config.getoption("--state-on-node"))
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The stored baseline's record and its service, flattened by Compose."""
+
+    baseline: Baseline
+    service: dict[str, Any]
+
+    @property
+    def expected(self) -> Expected:
+        return Expected.of(self.service, self.baseline.image_id)
+
+    def argument(self, flag: str) -> str | None:
+        """The value of `--flag=value` in the baseline's arguments."""
+        values = [word.partition("=")[2] for word in self.expected.argv if word.startswith(f"{flag}=")]
+        return values[-1] if values else None
+
+
+@pytest.fixture(scope="session")
+def deployed(state: State) -> Deployed:
+    """Unknown, and not red everywhere, when the stored bytes are gone: one check says so."""
+    try:
+        current = state.current()
+    except Exception as error:
+        unknown(f"the stored baseline cannot be read ({error})")
     if current is None:
-        fail("a deployed baseline", f"none in {state.directory}", "run: make deploy-baseline")
-    return current
+        unknown("no baseline is stored")
+    project = overlays.project_for(state.project, state.directory)
+    service = overlays.service_of(overlays.flatten(Node(), project, [state.file_of(current)]))
+    return Deployed(current, service)
 
 
 @pytest.fixture(scope="session")
@@ -61,40 +94,49 @@ def history(state: State) -> History:
     return record
 
 
-@pytest.fixture(scope="session")
-def service(state: State, baseline: Baseline) -> dict[str, Any]:
-    """The stored baseline's service, flattened by Compose."""
-    project = overlays.project_for(state.project, state.directory)
-    return overlays.service_of(overlays.flatten(Node(), project, [state.file_of(baseline)]))
-
-
 @pytest.fixture(scope="module")
 def containers(host: Any, site: Site) -> list[Container]:
     """Every container of the project, as docker inspect on the node shows it."""
-    ids = host.check_output(
-        "timeout 30 docker ps --all --quiet --no-trunc --filter label=%s", f"{PROJECT_LABEL}={site.project}"
-    ).split()
-    return (
-        [Container.of(raw) for raw in json.loads(host.check_output("timeout 30 docker inspect " + " ".join(ids)))]
-        if ids
-        else []
-    )
+    label = f"{PROJECT_LABEL}={site.project}"
+    ids = host.check_output("timeout 30 docker ps --all --quiet --no-trunc --filter label=%s", label).split()
+    if not ids:
+        return []
+    return [Container.of(raw) for raw in json.loads(host.check_output("timeout 30 docker inspect " + " ".join(ids)))]
 
 
 @pytest.fixture(scope="module")
-def container(containers: list[Container]) -> Container:
-    if len(containers) != 1:
-        names = ", ".join(f"{c.name} ({c.status})" for c in containers) or "none"
-        fail("one container", names, "run: make restore")
-    return containers[0]
+def container(containers: list[Container], site: Site) -> Container:
+    """The engine's container: the one of its name when there are several."""
+    named = [c for c in containers if c.name == site.variables.container.name] or containers
+    if not named:
+        unknown("there is no container")
+    return named[0]
 
 
-@pytest.fixture(scope="session")
-def expected(service: dict[str, Any], baseline: Baseline) -> Expected:
-    return Expected.of(service, baseline.image_id)
+@pytest.fixture(scope="module")
+def serving(container: Container) -> Container:
+    """The container, for what only a running one can show."""
+    if not container.running:
+        unknown(f"the engine is not running ({container.status})")
+    return container
 
 
 @pytest.fixture(scope="module")
 def image_environment(host: Any, container: Container) -> dict[str, str]:
     """The image's own environment, which docker inspect mixes into the container's."""
     return environment_of(json.loads(host.check_output("timeout 30 docker image inspect %s", container.image_id))[0])
+
+
+@pytest.fixture(scope="module")
+def answers(host: Any, serving: Container, site: Site, deployed: Deployed) -> dict[str, Any]:
+    """What the server answers inside its container, asked once for all checks: see gb10/engine/probe.py."""
+    program = Path(probe.__file__).read_text()
+    model = deployed.argument("--served-model-name") or site.variables.model.served_name
+    limit = str(min(site.variables.limits.canary_s, 30))
+    command = "timeout 50 docker exec %s python3 -c %s %s %s %s"
+    result = host.run(command, serving.id, program, ENGINE_PORT, model, limit)
+    try:
+        return dict(json.loads(result.stdout))
+    except ValueError:
+        reason = (result.stderr.strip().splitlines() or [f"exit code {result.rc}"])[-1]
+        fail("a python3 in the container that can ask the engine", reason, "run: make restore")

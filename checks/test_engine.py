@@ -1,4 +1,4 @@
-"""On the baseline: the one container of the project is the stored baseline, and it answers."""
+"""The engine: does it answer, under the baseline's name, with its context, and do its own parsers accept its flags?"""
 
 from __future__ import annotations
 
@@ -6,95 +6,84 @@ import json
 from typing import Any
 
 import pytest
-from conftest import fail
+from conftest import Deployed, fail, unknown
 
-from gb10.comparison import Expected, differences, short
-from gb10.node import Container
+from gb10 import flags
 from gb10.site import Site
 from gb10.state import State
 
-pytestmark = pytest.mark.baseline
-
 RESTORE = "run: make restore"
-CANARY = """
-import json, sys, urllib.request
-body = json.dumps({"model": sys.argv[1], "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 8, "temperature": 0}).encode()
-request = urllib.request.Request("http://127.0.0.1:8000/v1/chat/completions", body, {"Content-Type": "application/json"})
-print(urllib.request.urlopen(request, timeout=float(sys.argv[2])).read().decode())
-"""
+METRICS = ("vllm:iteration_tokens_total", "vllm:prefix_cache_queries", "vllm:prefix_cache_hits", "vllm:num_preemptions")
 
 
-def test_one_container_of_the_project_is_there(container: Container) -> None:
-    assert container.id
+@pytest.mark.baseline
+def test_health_answers(answers: dict[str, Any]) -> None:
+    status, why = answers["health"]
+    if status != 200:
+        fail("200 from GET /health", str(status or why), "look at `docker logs`, then: make restore")
 
 
-def test_the_engine_is_running(container: Container) -> None:
-    if not container.running:
-        fail("running", f"{container.status} (exit code {container.exit_code})", RESTORE)
+@pytest.mark.baseline
+def test_the_served_name_is_the_baselines(answers: dict[str, Any], deployed: Deployed) -> None:
+    wanted, found = deployed.argument("--served-model-name"), _model(answers)["id"]
+    if found != wanted:
+        fail(f"model {wanted}", str(found), RESTORE)
 
 
-def test_the_engine_is_healthy(container: Container) -> None:
-    if container.health != "healthy":
-        fail("healthy", container.health, "look at `docker logs`, then: make restore")
+@pytest.mark.baseline
+def test_the_context_is_the_baselines(answers: dict[str, Any], deployed: Deployed) -> None:
+    wanted, found = deployed.argument("--max-model-len"), _model(answers).get("max_model_len")
+    if str(found) != wanted:
+        fail(f"a context of {wanted} tokens", str(found), RESTORE)
 
 
-def test_the_restart_policy_is_the_baselines(container: Container, expected: Expected) -> None:
-    if container.restart_policy != expected.restart:
-        fail(expected.restart, container.restart_policy, RESTORE)
-
-
-def test_the_image_is_the_stored_one(container: Container, expected: Expected) -> None:
-    if container.image_id != expected.image_id:
-        fail(short(expected.image_id), f"{short(container.image_id)} ({container.image_tag})", RESTORE)
-
-
-def test_the_arguments_are_the_baselines(
-    container: Container, expected: Expected, image_environment: dict[str, str]
-) -> None:
-    _same("argument", container, expected, image_environment)
-
-
-def test_environment_mounts_and_ports_are_the_baselines(
-    container: Container, expected: Expected, image_environment: dict[str, str]
-) -> None:
-    _same(("environment", "mount", "port"), container, expected, image_environment)
-
-
-def test_a_completion_comes_back(host: Any, container: Container, site: Site) -> None:
-    limit = site.variables.limits.canary_s
-    answer = host.run(
-        "timeout 50 docker exec %s python3 -c %s %s %s",
-        container.id,
-        CANARY,
-        site.variables.model.served_name,
-        str(min(limit, 40)),
-    )
+@pytest.mark.baseline
+def test_a_completion_comes_back(answers: dict[str, Any], site: Site) -> None:
+    status, text = answers["completion"]
+    if status == 0:
+        before, after = answers["iterations"]
+        if before is not None and after is not None and after > before:
+            unknown(f"the engine is busy: {after - before:.0f} steps while no answer came ({text})")
+        fail(f"a completion within {site.variables.limits.canary_s:g} s", text, RESTORE)
     try:
-        choice = json.loads(answer.stdout)["choices"][0]
-    except (ValueError, KeyError, IndexError):
-        reason = (answer.stderr.strip().splitlines() or ["no answer"])[-1]
-        fail(f"a completion within {limit:g} s", reason, RESTORE)
-    if choice["finish_reason"] not in {"stop", "length"}:
-        fail("a finished completion", str(choice["finish_reason"]), RESTORE)
+        reason = json.loads(text)["choices"][0]["finish_reason"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        fail("a completion", f"HTTP {status}", "look at `docker logs`, then: make restore")
+    if reason not in {"stop", "length"}:
+        fail("a finished completion", f"finish_reason {reason}", RESTORE)
 
 
-def test_no_experiment_holds_the_node(state: State) -> None:
-    lease = state.lease()
-    if lease is not None:
-        fail(
-            "no open lease",
-            f"experiment {lease.experiment} since {lease.since} (stage {lease.stage})",
-            "run: make restore",
-        )
+@pytest.mark.baseline
+def test_the_metrics_are_there(answers: dict[str, Any]) -> None:
+    """A benchmark and the proof of life are read from them."""
+    if answers["metrics_status"] != 200:
+        fail("200 from GET /metrics", str(answers["metrics_status"] or "no answer"), RESTORE)
+    missing = [name for name in METRICS if not any(found.startswith(name) for found in answers["metrics"])]
+    if missing:
+        fail(f"{missing[0]} in GET /metrics", "not there", "use an engine version that has it")
 
 
-def _same(aspects: str | tuple[str, ...], container: Container, expected: Expected, image: dict[str, str]) -> None:
-    found = [d for d in differences(expected, container, image) if d.aspect.startswith(aspects)]
-    if found:
-        first = found[0]
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        fail(
-            f"{first.aspect} {first.expected}",
-            f"{first.found}{more}",
-            "run: make diff to see all, make restore to mend",
-        )
+@pytest.mark.baseline
+def test_no_profiler_can_be_started(answers: dict[str, Any]) -> None:
+    status, why = answers["start_profile"]
+    if status == 0:
+        unknown(f"POST /start_profile got no answer ({why})")
+    if status != 404:
+        fail("404 from POST /start_profile", str(status), RESTORE)
+
+
+@pytest.mark.repository
+def test_the_engines_own_parser_accepts_the_flags(state: State, deployed: Deployed) -> None:
+    verdict = flags.known(state, deployed.baseline.image_id, flags.words_of(deployed.service))
+    if verdict.outcome == "unknown":
+        unknown(verdict.why)
+    if verdict.outcome != "accepted":
+        fail("flags that the image's parser accepts", verdict.why, "mend vars.yaml, then: make render")
+
+
+def _model(answers: dict[str, Any]) -> dict[str, Any]:
+    status, text = answers["models"]
+    try:
+        return dict(json.loads(text)["data"][0])
+    except (ValueError, KeyError, IndexError, TypeError):
+        unknown(f"GET /v1/models gave no model ({status or text})")

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import fail, unknown
 
 from gb10.facts import GIB
-from gb10.node import Container
 from gb10.site import Site
-from gb10.state import History, State
+from gb10.state import History
 
 pytestmark = pytest.mark.history
 
 ACKNOWLEDGE = "find out why, then: make acknowledge"
-
-
-def test_the_engine_was_never_restarted(history: History, container: Container) -> None:
-    if container.restart_count:
-        fail(
-            "0 restarts", f"{container.restart_count}", "look at `docker logs` for why it ended, then: make acknowledge"
-        )
+KERNEL_LOG = (
+    "timeout 20 dmesg -r 2>/dev/null || timeout 20 journalctl --dmesg --boot --output=short-monotonic --no-pager"
+)
+STAMP = re.compile(r"\[\s*(\d+\.\d+)\]\s*(.*)")
+ENGINE_UNITS = ("docker.service", "snap.docker.dockerd.service")
 
 
 def test_no_oom_kill_since_the_deploy(host: Any, history: History) -> None:
@@ -66,23 +66,53 @@ def test_enough_memory_is_available(host: Any, site: Site) -> None:
     unknown("/proc/meminfo has no MemAvailable")
 
 
-def test_enough_disk_is_free(host: Any, site: Site, state: State) -> None:
-    result = host.run("timeout 20 df --output=avail -B1 %s", str(state.directory))
+def test_enough_disk_is_free(host: Any, site: Site, state_on_node: Path) -> None:
+    result = host.run("timeout 20 df --output=avail -B1 %s", str(state_on_node))
     if result.rc != 0:
         unknown(f"df failed: {result.stderr.strip()}")
     free, floor = int(result.stdout.split()[-1]) / GIB, site.variables.checks.minimum_disk_gib
     if free < floor:
-        fail(
-            f"at least {floor:g} GiB free for {state.directory}",
-            f"{free:.1f} GiB",
-            "remove old raw records there, or unused images",
-        )
+        mend = "remove old raw records there, or unused images"
+        fail(f"at least {floor:g} GiB free for {state_on_node}", f"{free:.1f} GiB", mend)
+
+
+def test_the_kernel_log_is_clean_since_the_deploy(host: Any, site: Site, history: History) -> None:
+    """On a GB10 the host can wedge after NV_ERR_NO_MEMORY with no OOM kill at all (open-gpu-kernel-modules#1358)."""
+    patterns = site.variables.checks.kernel_patterns
+    if not patterns:
+        return
+    words = " ".join(f"-e {shlex.quote(pattern)}" for pattern in patterns)
+    result = host.run(f"log=$({KERNEL_LOG}) && printf '%s\\n' \"$log\" | {{ grep -F {words} || true; }} | tail -n 200")
+    if result.rc != 0:
+        unknown("the kernel log cannot be read (it needs root, or the group adm)")
+    now = host.file("/proc/sys/kernel/random/boot_id").content_string.strip()
+    if history.boot_id is None or history.uptime_s is None:
+        unknown("boot and uptime were not readable at the deploy")
+    since = history.uptime_s if now == history.boot_id else 0.0
+    lines = [match for line in result.stdout.splitlines() if (match := STAMP.search(line))]
+    found = [match.group(2) for match in lines if float(match.group(1)) >= since]
+    if found:
+        seen = [pattern for pattern in patterns if any(pattern in line for line in found)]
+        mend = "look at: dmesg; the host may wedge soon, so find out why before you go on, then: make acknowledge"
+        fail(f"no {', '.join(seen)} since {history.since}", f"{len(found)} lines, the last: {found[-1][:120]}", mend)
+
+
+def test_docker_starts_at_boot(host: Any) -> None:
+    if not host.file("/run/systemd/system").is_directory:
+        unknown("systemd is not running here")
+    result = host.run(f"timeout 20 systemctl is-enabled {' '.join(ENGINE_UNITS)}")
+    states = [word for word in result.stdout.split() if word != "not-found"]
+    if not states:
+        unknown(f"systemd knows neither {' nor '.join(ENGINE_UNITS)}")
+    if not any(word.startswith(("enabled", "static", "alias", "indirect")) for word in states):
+        fail("docker enabled at boot", states[0], "run: sudo systemctl enable docker.service")
 
 
 def _no_failed_units(host: Any, site: Site, scope: str) -> None:
     if not host.file("/run/systemd/system").is_directory:
         unknown("systemd is not running here")
-    result = host.run(f"timeout 20 systemctl {scope}list-units --failed --output=json --no-pager")
+    runtime = "XDG_RUNTIME_DIR=${XDG_RUNTIME_DIR:-/run/user/$(id -u)} " if scope else ""
+    result = host.run(f"{runtime}timeout 20 systemctl {scope}list-units --failed --output=json --no-pager")
     if result.rc != 0:
         unknown(f"systemctl {scope}failed: {(result.stderr.strip().splitlines() or ['no reason'])[0]}")
     failed = {unit["unit"] for unit in json.loads(result.stdout or "[]")} - set(

@@ -76,6 +76,10 @@ class Project:
             argv += ["--file", str(file)]
         return Command((*argv, *words), timeout_s)
 
+    def version(self) -> Command:
+        """Compose's own version."""
+        return Command((str(self.program), "version", "--short"))
+
     @property
     def words(self) -> list[str]:
         """The words by which a Compose call of ours on this project is known among the processes."""

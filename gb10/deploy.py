@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gb10 import facts, launch, node, preflight, restore, statefile, verify
+from gb10 import launch, node, preflight, restore, statefile, verify
 from gb10.context import Context
 from gb10.engine import smoke
 from gb10.errors import FailedError, Gb10Error, NotOnBaselineError, RefusedError, StoppedError
@@ -81,17 +81,16 @@ def _deploy(
             v, note = context.site.variables, context.progress.note
             judged = smoke.run(context.site.url, v, lambda j: note(restore.shown(j)))
     evidence.container("baseline", container)
-    evidence.record["smoke"] = [j.as_json() for j in judged]
+    evidence.smoke(judged)
     wrong = [j for j in judged if not j.passed]
     if wrong:
         what = f"answers {wrong[0].name} wrongly ({wrong[0].why})"
         raise FailedError(container.name, what, "compare vars.yaml and image with the last good ones")
     if not same:
-        history = History(facts.boot_id().value, facts.oom_kill_count().value, now())
-        context.state.promote(replace(baseline, deployed_at=now()), history)
-    with evidence.stage("verify"):
-        report = verify.run(context)
-        evidence.record["checks"] = report.as_json()
+        context.state.promote(replace(baseline, deployed_at=now()), History.now())
+        launch.keep_log(context, container)
+    statefile.update(context, evidence)
+    report = checked(context, evidence)
     if report.off_baseline:
         raise FailedError("checks", report.off_baseline[0], "run: make verify")
     evidence.close("already deployed" if same else "deployed")
@@ -116,12 +115,14 @@ def _go_back(
         restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
     except Exception as error:  # a full disk too: the node is then not proved to be on its baseline
         evidence.close("failed, not on a baseline")
-        statefile.update(context, evidence, runs="**not a working baseline**: see the evidence, then make restore")
+        statefile.update(context, evidence, runs=statefile.BROKEN)
         what = f"{first}; and going back failed: {described(error)}"
         mend = "mend it, then: make restore"
         return NotOnBaselineError("deploy-baseline", what, mend, tail=getattr(error, "tail", "") or tail)
+    evidence.also_ran(context.state.file_of(previous))
     evidence.container("baseline", restored.container)
-    evidence.record["smoke"] = [j.as_json() for j in restored.smoke]
+    evidence.smoke(restored.smoke)
+    evidence.recovered(restored, None, "the deploy was interrupted" if interrupted else "the deploy failed")
     evidence.close("interrupted, restored" if interrupted else "failed, restored")
     statefile.update(context, evidence)
     kind = StoppedError if interrupted else FailedError
@@ -138,7 +139,7 @@ def _nothing_to_go_back_to(context: Context, evidence: Evidence, first: str, tai
     except Exception as error:
         mend = f"its container could not be removed ({error}); look at docker ps, then: make deploy-baseline"
     evidence.close("failed, nothing is running")
-    statefile.update(context, evidence, runs="**nothing**: the first deploy failed")
+    statefile.update(context, evidence, runs=statefile.NOTHING)
     return NotOnBaselineError("deploy-baseline", f"{first}; this was the first deploy", mend, tail=tail)
 
 
@@ -149,21 +150,30 @@ def recorded_restore(context: Context) -> Outcome:
     evidence = Evidence(context, "restore")
     try:
         restored = restore.restore(context, evidence.stage)
+        evidence.also_ran(context.state.file_of(restore.stored(context)))
         evidence.container("baseline", restored.container)
-        evidence.record["smoke"] = [judged.as_json() for judged in restored.smoke]
-        with evidence.stage("verify"):
-            report = verify.run(context)
-            evidence.record["checks"] = report.as_json()
+        evidence.smoke(restored.smoke)
+        statefile.update(context, evidence)
+        report = checked(context, evidence)
+        evidence.recovered(restored, report, "make restore")
         if report.off_baseline:
             raise NotOnBaselineError("checks", report.off_baseline[0], "mend it, then: make restore")
     except Gb10Error:
         evidence.close("not on a baseline")
-        statefile.update(context, evidence, runs="**not a working baseline**: see the evidence, then make restore")
+        statefile.update(context, evidence, runs=statefile.BROKEN)
         raise
     evidence.close("restored" if restored.moved else "was on the baseline already")
     statefile.update(context, evidence)
     line = "the baseline is restored" if restored.moved else "the node was on its baseline already"
     return Outcome(line, evidence, report)
+
+
+def checked(context: Context, evidence: Evidence) -> verify.Report:
+    """The stage `verify`: every check, recorded, with its JUnit file beside the record."""
+    with evidence.stage("verify"):
+        report = verify.run(context, evidence.directory)
+        evidence.record["checks"] = report.as_json()
+    return report
 
 
 def described(cause: BaseException) -> str:

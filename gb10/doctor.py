@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gb10 import compose, facts, flags, preflight
+from gb10 import compose, facts, flags
 from gb10.context import Context
 from gb10.errors import Gb10Error
 from gb10.facts import GIB
@@ -172,7 +172,7 @@ def _flags(context: Context) -> Iterator[Need]:
             continue
         context.state.prepare()
         context.progress.waiting(f"flags of {name} through the image's parser")
-        verdict = flags.judge(context, image_id, preflight.flags_of(service))
+        verdict = flags.judge(context, image_id, flags.words_of(service))
         status = {"accepted": "ok", "refused": "missing"}.get(verdict.outcome, "unknown")
         yield Need(
             f"flags, {name}",

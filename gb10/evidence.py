@@ -1,31 +1,45 @@
-"""The facts that one deploy, try or restore leaves in the site's evidence/. Written at every stage, so a kill loses only the last."""
+"""The facts that one deploy, try or restore leaves in the site's evidence/. Written at every stage, so a kill loses only the last.
+
+What is committed holds nothing but what docs/schemas/ names: no environment, and of arguments only those of committed files.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gb10 import facts, files
+import yaml
+
+from gb10 import comparison, facts, files, patches
 from gb10.context import Context
 from gb10.engine import client
+from gb10.engine.smoke import Judged
+from gb10.memory import LowWater
 from gb10.node import Container
+from gb10.overlays import unescaped
+from gb10.restore import Restored
 from gb10.site import commit_of
 from gb10.state import now
+from gb10.verify import Report
 
-SCHEMA = 1
+SCHEMA = 2
+"""Of record.json, recovery.json and manifest.json: docs/schemas/."""
 
 
 class Evidence:
-    """One directory `evidence/<time>-<what>/` with record.json and the files that ran."""
+    """One directory `evidence/<time>-<what>/`: record.json, the files that ran, recovery.json and manifest.json."""
 
     def __init__(self, context: Context, what: str):
         stamp = now().replace(":", "").replace("-", "")
         self.context = context
         self.began = time.time()
         self.directory = _free(context.site.directory / "evidence" / f"{stamp}-{what}")
+        self._low_water = LowWater()
+        self._committed: set[str] = set()
         commit = commit_of(context.site)
         self.record: dict[str, Any] = {
             "schema": SCHEMA,
@@ -34,7 +48,8 @@ class Evidence:
             "started_at": now(),
             "commit": commit.id,
             "changed_files": {"unknown": commit.unknown} if commit.unknown else commit.dirty,
-            "boot_id": facts.boot_id().as_json(),
+            "compose_yaml": {"before": _hash(context.baseline_file)},
+            "boot_id": {"before": facts.boot_id().as_json()},
             "oom_kill": {"before": facts.oom_kill_count().as_json()},
             "available_bytes": {"before": facts.available_bytes().as_json()},
             "stages": [],
@@ -60,45 +75,144 @@ class Evidence:
 
     def ran(self, paths: list[Path]) -> None:
         """Keep a copy of each file that is about to run, with its hash."""
-        self.record["files"] = {}
+        hashes = self.record.setdefault("files", {})
         for path in paths:
             data = path.read_bytes()
             files.write(self.directory / path.name, data)
-            self.record["files"][path.name] = files.sha256(data)
+            hashes[path.name] = files.sha256(data)
+            self._committed |= _words(data)
         self.save()
 
+    def also_ran(self, path: Path) -> None:
+        """The file that a restore went back to: kept unless a file of that name is here already. Never raises for a full disk."""
+        try:
+            if path.name not in self.record.get("files", {}):
+                self.ran([path])
+            self._committed |= _words(path.read_bytes())
+        except OSError as error:
+            self.context.progress.note(f"{path} could not be copied into the evidence ({error.strerror})")
+
     def container(self, key: str, container: Container) -> None:
-        """Identify a container: which image and arguments ran, since when."""
+        """Identify a container: which image and arguments ran, since when, and which patches are in the image."""
+        node = self.context.node
+        manifest = patches.manifest_in(node, container)
         self.record[key] = {
             "id": container.id,
+            "name": container.name,
             "image_id": container.image_id,
             "image_tag": container.image_tag,
-            "argv": container.argv,
+            "image_digests": list((node.image(container.image_id) or {}).get("RepoDigests") or []),
+            "patches": {"unknown": "the image has no patch manifest"}
+            if manifest is None
+            else {entry["id"]: entry["outcome"] for entry in manifest["entries"]},
+            "argv": comparison.public(container.argv, self._committed),
             "started_at": container.started_at,
             "restart_policy": container.restart_policy,
+            "restart_count": container.restart_count,
             "health": container.health,
         }
         self.record["versions"] = {
-            "docker": self.context.node.version().get("Version"),
+            "docker": node.version().get("Version"),
+            "compose": node.run(self.context.project.version()).strip(),
+            "vllm": client.version(self.context.site.url) or {"unknown": "GET /version did not answer"},
+            "driver": facts.nvidia_driver().as_json(),
             "kernel": facts.kernel(),
-            "engine": client.version(self.context.site.url) or {"unknown": "GET /version did not answer"},
         }
         self.save()
 
+    def smoke(self, judged: list[Judged], key: str = "smoke") -> None:
+        """The judged answers: prompts by hash, answers as given."""
+        self.record[key] = [j.as_json() for j in judged]
+        self.save()
+
+    def recovered(self, restored: Restored, report: Report | None, why: str) -> None:
+        """recovery.json: where the node is after a restore, and how that was seen."""
+        current = self.context.state.current()
+        stored = current.sha256 if current else None
+        self.record["compose_yaml"] |= {"after": _hash(self.context.baseline_file), "stored": stored}
+        recovery = {
+            "schema": SCHEMA,
+            "at": now(),
+            "why": why,
+            "moved": restored.moved,
+            "container": self.record["baseline"],
+            "compose_yaml": {
+                **self.record["compose_yaml"],
+                "as_before": self.record["compose_yaml"]["before"] == self.record["compose_yaml"]["after"],
+                "as_stored": self.record["compose_yaml"]["after"] == stored,
+            },
+            "boot_id": self.record["boot_id"] | {"after": facts.boot_id().as_json()},
+            "oom_kill": self.record["oom_kill"] | {"after": facts.oom_kill_count().as_json()},
+            "available_bytes": facts.available_bytes().as_json(),
+            "failed_units": _failed_units(),
+            "smoke": [judged.as_json() for judged in restored.smoke],
+            "checks": report.as_json() if report else {"unknown": "the checks did not run"},
+        }
+        self._write("recovery.json", recovery)
+
     def close(self, verdict: str) -> None:
-        """Write the end: verdict, counters and memory afterwards."""
+        """Write the end: verdict, counters and memory afterwards, and the list of raw files."""
         self.record["ended_at"] = now()
         self.record["verdict"] = verdict
+        self.record["boot_id"]["after"] = facts.boot_id().as_json()
         self.record["oom_kill"]["after"] = facts.oom_kill_count().as_json()
         self.record["available_bytes"]["after"] = facts.available_bytes().as_json()
+        self.record["available_bytes"]["lowest"] = self._low_water.stop().as_json()
+        self.record["failed_units"] = _failed_units()
+        self._write("manifest.json", self._manifest())
         self.save()
 
     def save(self) -> None:
-        """Write the record. A full disk is told, and never breaks off a restore."""
+        """Write the record."""
+        self._write("record.json", self.record)
+
+    def _manifest(self) -> dict[str, Any]:
+        """Raw files of this command: they may hold arguments and secrets and stay in the state directory (0700)."""
         try:
-            files.write_json(self.directory / "record.json", self.record)
+            raw = self.context.state.raw_directory()
+            listed = list_files(raw, self.began)
+        except OSError as error:
+            return {"schema": SCHEMA, "at": now(), "files": {"unknown": f"{error.strerror}"}}
+        return {"schema": SCHEMA, "at": now(), "directory": str(raw), "files": listed}
+
+    def _write(self, name: str, document: dict[str, Any]) -> None:
+        """A full disk is told, and never breaks off a restore."""
+        try:
+            files.write_json(self.directory / name, document)
         except OSError as error:
             self.context.progress.note(f"{self.directory}: the evidence could not be written ({error.strerror})")
+
+
+def list_files(directory: Path, since: float) -> list[dict[str, Any]]:
+    """Files in a directory written since a time (seconds since 1970): name, size in bytes and SHA-256."""
+    found = []
+    for path in sorted(directory.rglob("*") if directory.is_dir() else []):
+        if path.is_file() and path.stat().st_mtime >= since - 1:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            size = path.stat().st_size
+            found.append({"name": str(path.relative_to(directory)), "size_bytes": size, "sha256": digest})
+    return found
+
+
+def _failed_units() -> dict[str, Any]:
+    return {"system": facts.failed_units().as_json(), "user": facts.failed_units(user=True).as_json()}
+
+
+def _hash(path: Path) -> str | None:
+    try:
+        return files.sha256(path.read_bytes())
+    except OSError:
+        return None
+
+
+def _words(data: bytes) -> set[str]:
+    """The words of entrypoints and commands in a rendered file: committed, and so public."""
+    services = (yaml.safe_load(data) or {}).get("services") or {}
+    words: list[str] = []
+    for service in services.values():
+        words += [*(service.get("entrypoint") or []), *(service.get("command") or [])]
+    return set(unescaped([str(word) for word in words]))
 
 
 def _free(path: Path) -> Path:

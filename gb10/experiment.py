@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gb10 import effect, files, launch, preflight, restore, statefile, verify
+from gb10 import effect, files, launch, preflight, restore, statefile
 from gb10.context import Context
-from gb10.deploy import Outcome, described
+from gb10.deploy import Outcome, checked, described
 from gb10.engine import client, smoke
 from gb10.errors import FailedError, NotOnBaselineError, RefusedError, StoppedError
-from gb10.evidence import Evidence
+from gb10.evidence import Evidence, list_files
 from gb10.guard import Guard
 from gb10.node import Container
 from gb10.signals import GuardTripped, Interrupted
@@ -126,7 +125,7 @@ def _trial(context: Context, paths: list[Path], evidence: Evidence, hold_s: floa
 
 def _prove(context: Context, container: Container, overlays: list[str], evidence: Evidence, trial: Trial) -> None:
     judged = smoke.run(context.site.url, context.site.variables, lambda j: context.progress.note(restore.shown(j)))
-    evidence.record["smoke"] = [j.as_json() for j in judged]
+    evidence.smoke(judged)
     wrong = [j for j in judged if not j.passed]
     if wrong:
         trial.failure = f"smoke: {wrong[0].name} is wrong ({wrong[0].why})"
@@ -176,18 +175,18 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
     try:
         restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
         evidence.container("baseline", restored.container)
-        evidence.record["smoke_after_restore"] = [j.as_json() for j in restored.smoke]
+        evidence.smoke(restored.smoke, "smoke_after_restore")
         if "profile" in evidence.record:
             output_dir = Path(context.site.variables.profile.output_dir)
-            evidence.record["profile"]["files"] = _traces(output_dir, evidence.began)
-        with evidence.stage("verify"):
-            report = verify.run(context)
-            evidence.record["checks"] = report.as_json()
+            evidence.record["profile"]["files"] = list_files(output_dir, evidence.began)
+        statefile.update(context, evidence)
+        report = checked(context, evidence)
+        evidence.recovered(restored, report, f"the end of experiment {name}")
         if report.off_baseline:
             raise NotOnBaselineError("checks", report.off_baseline[0], "mend it, then: make restore")
     except Exception as error:
         evidence.close("not on a baseline")
-        statefile.update(context, evidence, runs="**not a working baseline**: see the evidence, then make restore")
+        statefile.update(context, evidence, runs=statefile.BROKEN)
         if isinstance(error, NotOnBaselineError):
             raise
         raise NotOnBaselineError(where, described(error), "make status, then: make restore") from error
@@ -200,16 +199,3 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
     if trial.failure:
         raise FailedError(where, trial.failure, mend, tail=trial.tail)
     return Outcome(f"{where} passed, and the baseline serves again", evidence, report)
-
-
-def _traces(directory: Path, since: float) -> list[dict[str, object]]:
-    """What the profiler wrote since a time: names, sizes and hashes. The traces themselves stay where they are."""
-    found: list[dict[str, object]] = []
-    for path in sorted(directory.rglob("*") if directory.is_dir() else []):
-        if path.is_file() and path.stat().st_mtime >= since:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found.append(
-                {"name": str(path.relative_to(directory)), "size_bytes": path.stat().st_size, "sha256": digest}
-            )
-    return found

@@ -62,6 +62,21 @@ def boot_id() -> Fact[str]:
     return Fact(lines[0].strip()) if lines else Fact(None, "the kernel gives no boot id")
 
 
+def uptime_s() -> Fact[float]:
+    """Seconds since boot, on the clock of the kernel log's time stamps."""
+    lines = _lines("/proc/uptime")
+    return Fact(float(lines[0].split()[0])) if lines else Fact(None, "/proc/uptime cannot be read")
+
+
+def nvidia_driver() -> Fact[str]:
+    """The version of NVIDIA's kernel driver, from its own file."""
+    for line in _lines("/proc/driver/nvidia/version"):
+        for word in line.split():
+            if word[0].isdigit() and word.count(".") >= 1:
+                return Fact(word)
+    return Fact(None, "/proc/driver/nvidia/version is not there: no NVIDIA driver is loaded")
+
+
 def kernel() -> str:
     """Release of the running kernel."""
     return os.uname().release

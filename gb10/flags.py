@@ -7,11 +7,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gb10.compose import Command
 from gb10.context import Context
 from gb10.errors import Gb10Error
 from gb10.files import sha256
+from gb10.overlays import unescaped
+from gb10.state import State
 
 SCRIPT = Path(__file__).with_name("parse_flags.py")
 TIMEOUT_S = 180.0
@@ -27,9 +30,15 @@ class Verdict:
     why: str = ""
 
 
-def known(context: Context, image_id: str, arguments: list[str]) -> Verdict:
+def words_of(service: dict[str, Any]) -> list[str]:
+    """The words that the engine's parser gets: those of the entrypoint after the program, and the command."""
+    entrypoint = [word for word in service["entrypoint"] if word.startswith("--profiler-config")]
+    return unescaped([*entrypoint, *service["command"]])
+
+
+def known(state: State, image_id: str, arguments: list[str]) -> Verdict:
     """The recorded verdict for this image and these arguments, or unknown."""
-    record = (context.state.read_record(RECORD) or {}).get(_key(image_id, arguments))
+    record = (state.read_record(RECORD) or {}).get(_key(image_id, arguments))
     return (
         Verdict(record["outcome"], record["why"])
         if record
@@ -39,7 +48,7 @@ def known(context: Context, image_id: str, arguments: list[str]) -> Verdict:
 
 def judge(context: Context, image_id: str, arguments: list[str]) -> Verdict:
     """Run the image's own parser on the arguments (about 10 s), unless this pair was judged before."""
-    verdict = known(context, image_id, arguments)
+    verdict = known(context.state, image_id, arguments)
     if verdict.outcome != "unknown":
         return verdict
     name = f"gb10-parser-{context.site.project}-{os.getpid()}"

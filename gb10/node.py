@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import signal
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -168,6 +170,19 @@ class Node:
             return self.client.api.logs(container_id, stdout=True, stderr=True, timestamps=True, tail=100_000)
         except (docker.errors.APIError, requests.RequestException):
             return b""
+
+    def read_file(self, container_id: str, path: str) -> bytes | None:
+        """A file's bytes out of a container, running or not; None when it is not there."""
+        try:
+            with _asking(self):
+                stream, _ = self.client.api.get_archive(container_id, path)
+                data = b"".join(stream)
+        except docker.errors.NotFound:
+            return None
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            member = tar.next()
+            file = tar.extractfile(member) if member is not None and member.isfile() else None
+            return file.read() if file else None
 
     def version(self) -> dict[str, Any]:
         """The engine's version record."""

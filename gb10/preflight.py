@@ -12,7 +12,7 @@ from gb10.comparison import ports_of
 from gb10.context import Context
 from gb10.errors import FailedError, Fault, NotOnBaselineError, RefusedError
 from gb10.facts import GIB
-from gb10.overlays import flatten, service_of, unescaped
+from gb10.overlays import flatten, service_of
 from gb10.site import commit_of
 
 LEAST_DISK_BYTES = 100 * 1024**2
@@ -212,7 +212,7 @@ def _flags_are_accepted(context: Context, overlays: list[str]) -> Iterator[Fault
     service = service_of(flatten(context.node, context.project, files))
     image_id = context.node.image_id(service["image"])
     assert image_id is not None
-    arguments = flags_of(service)
+    arguments = flags.words_of(service)
     context.progress.waiting("asking the image's own parser about the flags")
     verdict = flags.judge(context, image_id, arguments)
     if verdict.outcome == "refused":
@@ -221,9 +221,3 @@ def _flags_are_accepted(context: Context, overlays: list[str]) -> Iterator[Fault
         )
     elif verdict.outcome == "unknown":
         context.progress.note(f"engine flags: unknown ({verdict.why})")
-
-
-def flags_of(service: dict[str, object]) -> list[str]:
-    """The words that the engine's parser gets: those of the entrypoint after the program, and the command."""
-    entrypoint, command = list(service["entrypoint"]), list(service["command"])  # type: ignore[call-overload]
-    return unescaped([word for word in entrypoint if word.startswith("--profiler-config")] + command)

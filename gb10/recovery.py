@@ -10,6 +10,9 @@ from gb10.context import Context
 from gb10.overlays import flatten, service_of
 from gb10.state import Baseline, History, baseline_key, now, stored_repository
 
+SERVED = ("deployed", "already deployed", "restored", "was on the baseline already")
+"""Verdicts of deploys and restores whose compose.yaml served in the end."""
+
 
 def recover(context: Context) -> Baseline | None:
     """The last baseline that is proved twice: its bytes (evidence or site) and its image (a tag of ours) name each other.
@@ -41,7 +44,7 @@ def _candidates(context: Context) -> list[Path]:
             document = json.loads(record.read_text())
         except (OSError, ValueError):
             continue
-        served = str(document.get("verdict", "")).startswith(("deployed", "already deployed"))
+        served = str(document.get("verdict", "")).startswith(SERVED)
         if (served or document.get("what", "").startswith("try-")) and (record.parent / "compose.yaml").is_file():
             found.append(record.parent / "compose.yaml")
     return [*found, context.baseline_file]

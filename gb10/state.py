@@ -79,6 +79,13 @@ class History:
     boot_id: str | None
     oom_kill: int | None
     since: str
+    uptime_s: float | None = None
+    """Seconds since boot: the kernel log's lines after it are those since the deploy."""
+
+    @classmethod
+    def now(cls) -> History:
+        """What is read on this host now."""
+        return cls(facts.boot_id().value, facts.oom_kill_count().value, now(), facts.uptime_s().value)
 
 
 class State:

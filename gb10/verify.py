@@ -6,13 +6,17 @@ import contextlib
 import io
 import time
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from gb10 import files, remote
 from gb10.context import Context
 from gb10.errors import RefusedError
 from gb10.rendering import REPOSITORY
+from gb10.state import State
 
 GROUPS = {
     "baseline": "on the baseline",
@@ -65,23 +69,43 @@ class Report:
             "results": [asdict(r) for r in self.results],
         }
 
+    def as_junit(self) -> bytes:
+        """JUnit XML: a group is a class name; unknown and acknowledged are skipped, with the reason."""
+        count = {"tests": len(self.results), "failures": self.count("failed"), "errors": int(bool(self.broken))}
+        suite = ElementTree.Element("testsuite", name="gb10 verify", **{k: str(v) for k, v in count.items()})
+        suite.set("skipped", str(self.count("unknown") + self.count("acknowledged")))
+        suite.set("time", f"{self.duration_s:.3f}")
+        for result in self.results:
+            case = ElementTree.SubElement(suite, "testcase", classname=result.group, name=result.sentence)
+            if result.outcome == "failed":
+                ElementTree.SubElement(case, "failure", message=result.message)
+            elif result.outcome != "passed":
+                ElementTree.SubElement(case, "skipped", message=f"{result.outcome}: {result.message}")
+        if self.broken:
+            ElementTree.SubElement(suite, "system-err").text = self.broken
+        return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True) + b"\n"
+
 
 class _Collector:
     """A pytest plugin that turns reports into results."""
 
-    def __init__(self) -> None:
+    def __init__(self, acknowledged: set[str]) -> None:
         self.report = Report()
+        self._acknowledged = acknowledged
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         outcome = yield
         report = outcome.get_result()
-        if report.when == "call" or (report.when == "setup" and report.outcome != "passed"):
-            value = call.excinfo.value if call.excinfo else None
-            message = str(getattr(value, "msg", None) or value or "").strip()
-            state = {"skipped": "unknown"}.get(report.outcome, report.outcome)
-            name = item.name.split("[")[0].removeprefix("test_").replace("_", " ")
-            self.report.results.append(Result(name, _group(item), state, message))
+        if report.when == "teardown" or (report.when == "setup" and report.outcome == "passed"):
+            return
+        value = call.excinfo.value if call.excinfo else None
+        lines = str(getattr(value, "msg", None) or value or "").strip().splitlines()
+        state = {"skipped": "unknown"}.get(report.outcome, report.outcome)
+        result = Result(_sentence(item), _group(item), state, lines[0] if lines else "")
+        if state == "failed" and result.group != "baseline" and result.finding in self._acknowledged:
+            result = replace(result, outcome="acknowledged")
+        self.report.results.append(result)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -91,42 +115,62 @@ class _Collector:
         self.report.broken = str(excrepr)
 
 
-def run(context: Context) -> Report:
-    """Run every check against the node that this process is on."""
+def run(context: Context, directory: Path | None = None) -> Report:
+    """Run every check against the node that this process is on. `directory` gets checks.json and checks.xml (JUnit)."""
     _ = context.project  # without Compose or the docker command nothing can be read
     context.node.version()  # an engine that does not answer is "could not be read", not a row of red checks
-    collector = _Collector()
-    began = time.monotonic()
+    return _run(context, context.state, [], str(context.state.directory), directory)
+
+
+def run_on(context: Context, url: str, state_root: Path | None, directory: Path | None = None) -> Report:
+    """Run every check against the node behind `url` (ssh://user@host), over one shared connection.
+
+    The site's files are those of this clone; stored baseline, history and acknowledgements are the node's.
+    """
+    _ = context.project
+    with remote.connected(url, context.site.project, state_root) as there:
+        state = State(there.state_root, context.site.project)
+        return _run(context, state, [f"--hosts={there.hosts}"], there.state_on_node, directory)
+
+
+def _run(context: Context, state: State, words: list[str], state_on_node: str, directory: Path | None) -> Report:
+    try:
+        collector = _Collector(state.acknowledged())
+    except RefusedError as error:
+        collector = _Collector(set())
+        collector.report.results.append(Result("the acknowledgements can be read", "history", "unknown", str(error)))
+    before, began = len(collector.report.results), time.monotonic()
     words = [
         str(REPOSITORY / "checks"),
-        "-c",
-        str(REPOSITORY / "checks/pytest.ini"),
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:terminal",
+        *("-c", str(REPOSITORY / "checks/pytest.ini")),
+        *("-p", "no:cacheprovider", "-p", "no:terminal"),
         f"--site={context.site.directory}",
-        f"--state={context.state.directory.parent}",
+        f"--state={state.directory.parent}",
+        f"--state-on-node={state_on_node}",
+        *words,
     ]
-    quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
+    said = io.StringIO()
+    quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
     with context.signals.deferred("running the checks"), quiet[0], quiet[1]:
         pytest.main(words, plugins=[collector])
     report = collector.report
-    try:
-        seen = context.state.acknowledged()
-    except RefusedError as error:
-        seen = set()
-        report.results.append(Result("the acknowledgements can be read", "history", "unknown", str(error)))
-    report.results = [
-        replace(r, outcome="acknowledged")
-        if r.outcome == "failed" and r.group != "baseline" and r.finding in seen
-        else r
-        for r in report.results
-    ]
     report.duration_s = time.monotonic() - began
-    if not report.results and not report.broken:
-        report.broken = "no check ran"
+    if len(report.results) == before and not report.broken:
+        report.broken = f"no check ran: {(said.getvalue().strip().splitlines() or ['pytest gave no reason'])[-1]}"
+    if directory:
+        try:
+            files.write_json(directory / "checks.json", report.as_json())
+            files.write(directory / "checks.xml", report.as_junit())
+        except OSError as error:
+            context.progress.note(f"{directory}: the report could not be written ({error.strerror})")
     return report
+
+
+def _sentence(item: pytest.Item) -> str:
+    """The check's name as words; a parameter takes the place of its name."""
+    words = item.name.partition("[")[0].removeprefix("test_").split("_")
+    values = getattr(getattr(item, "callspec", None), "params", {})
+    return " ".join(str(values.get(word, word)) for word in words)
 
 
 def _group(item: pytest.Item) -> str:

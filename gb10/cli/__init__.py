@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
@@ -134,21 +135,31 @@ def restore_command(context: Context, dry_run: bool) -> int:
 @main.command("verify")
 @site_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
-def verify_command(context: Context, as_json: bool) -> int:
+@click.option("--host", default=None, metavar="ssh://[USER@]NAME[:PORT]", help="The node, seen from another machine.")
+@click.option(
+    "--report", type=click.Path(path_type=Path), default=None, help="Directory for checks.json and checks.xml (JUnit)."
+)
+def verify_command(context: Context, as_json: bool, host: str | None, report: Path | None) -> int:
     """Is the node what the repository says? Runs checks/ and changes nothing.
+
+    With --host, --state names the root of the state directories on the node.
 
     \b
     Example: python -m gb10 verify --site examples/cpu
     """
-    report = verify.run(context)
-    if report.broken:
-        err(f"verify: the checks could not be run ({report.broken.splitlines()[-1]}); run: make doctor")
+    if host:
+        found = verify.run_on(context, host, click.get_current_context().params["state_root"], report)
+    else:
+        kept = context.state.directory / "checks" if context.state.directory.is_dir() else None
+        found = verify.run(context, report or kept)
+    if found.broken:
+        err(f"verify: the checks could not be run ({found.broken.splitlines()[-1]}); run: make doctor")
         return EXIT_REFUSED
     if as_json:
-        out(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
+        out(json.dumps(found.as_json(), indent=2, ensure_ascii=False))
     else:
-        show(report, context.site.directory, everything=True)
-    return EXIT_FAILED if report.failed() else EXIT_OK
+        show(found, context.site.directory, everything=True)
+    return EXIT_FAILED if found.failed() else EXIT_OK
 
 
 @main.command("acknowledge")

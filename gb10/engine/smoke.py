@@ -24,6 +24,7 @@ class Judged:
     name: str
     passed: bool
     why: str
+    prompt: str
     prompt_sha256: str
     answer: str
     finish_reason: str
@@ -66,11 +67,19 @@ def judge(case: SmokeCase, answer: Answer | str) -> Judged:
     """The verdict on one answer; a text in its place is the reason why there is none."""
     digest = hashlib.sha256(case.prompt.encode()).hexdigest()
     if isinstance(answer, str):
-        return Judged(case.name, False, answer, digest, "", "none", None, 0.0)
+        return Judged(case.name, False, answer, case.prompt, digest, "", "none", None, 0.0)
     why = _fault(case.expect, answer)
     shown = answer.text or json.dumps([call.get("function") for call in answer.tool_calls], ensure_ascii=False)
     return Judged(
-        case.name, not why, why, digest, shown, answer.finish_reason, answer.usage, round(answer.duration_s, 3)
+        case.name,
+        not why,
+        why,
+        case.prompt,
+        digest,
+        shown,
+        answer.finish_reason,
+        answer.usage,
+        round(answer.duration_s, 3),
     )
 
 

@@ -37,7 +37,7 @@ def project_is_not_reserved(v: Variables, site: Path) -> Iterator[Finding]:
 def environment_is_public_and_has_no_key_of_its_own(v: Variables, site: Path) -> Iterator[Finding]:
     for name in v.engine.environment:
         path: KeyPath = ("engine", "environment", name)
-        if name.upper().endswith(("TOKEN", "SECRET", "PASSWORD", "API_KEY")):
+        if _names_a_secret(name):
             yield Finding(
                 path,
                 "looks like a secret, and the rendered file is committed",
@@ -45,6 +45,10 @@ def environment_is_public_and_has_no_key_of_its_own(v: Variables, site: Path) ->
             )
         if name == "VLLM_USE_BREAKABLE_CUDAGRAPH":
             yield Finding(path, "has a key of its own", "set graph.breakable instead")
+
+
+def _names_a_secret(name: str) -> bool:
+    return name.upper().replace("-", "_").endswith(("TOKEN", "SECRET", "PASSWORD", "API_KEY"))
 
 
 def address_is_loopback(v: Variables, site: Path) -> Iterator[Finding]:
@@ -245,6 +249,12 @@ def arguments_are_not_repeated(v: Variables, site: Path) -> Iterator[Finding]:
         key = OWNED_FLAGS.get(flag) or ("graph" if flag.startswith(("-O", "-cc")) else None)
         if key:
             yield Finding(("engine", "extra_arguments", index), f"{flag} has a key of its own", f"set {key} instead")
+        elif _names_a_secret(flag):
+            yield Finding(
+                ("engine", "extra_arguments", index),
+                f"{flag} looks like a secret, and the rendered file is committed",
+                "keep secrets out of vars.yaml; a served model needs none",
+            )
         elif argument in v.engine.extra_arguments[:index]:
             yield Finding(("engine", "extra_arguments", index), f"{flag} is given twice", "keep one of the two")
         elif any(character.isspace() for character in argument.split("=", 1)[0]):

@@ -148,6 +148,7 @@ class Checks(Part):
     minimum_available_gib: Annotated[float, Field(ge=0)]
     minimum_disk_gib: Annotated[float, Field(ge=0)]
     allowed_failed_units: list[Text]
+    kernel_patterns: list[Text]
 
 
 class ToolCall(Part):

@@ -1,0 +1,96 @@
+"""The container: is the project's one container what the stored baseline says, and only that?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from conftest import Deployed, fail, unknown
+
+from gb10.comparison import differences, short
+from gb10.node import Container
+from gb10.site import Site
+from gb10.state import History
+
+RESTORE = "run: make restore"
+CGROUP_EVENTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control")
+
+
+@pytest.mark.baseline
+def test_one_container_of_the_project_is_there(containers: list[Container]) -> None:
+    if len(containers) != 1:
+        fail("one container", ", ".join(f"{c.name} ({c.status})" for c in containers) or "none", RESTORE)
+
+
+@pytest.mark.baseline
+def test_the_engine_is_running(container: Container) -> None:
+    if not container.running:
+        fail("running", f"{container.status} (exit code {container.exit_code})", RESTORE)
+
+
+@pytest.mark.baseline
+def test_the_engine_is_healthy(serving: Container) -> None:
+    if serving.health != "healthy":
+        fail("healthy", serving.health, "look at `docker logs`, then: make restore")
+
+
+@pytest.mark.baseline
+def test_the_container_has_the_baselines_name(container: Container, deployed: Deployed) -> None:
+    name = deployed.service["container_name"]
+    if container.name != name:
+        fail(name, container.name, RESTORE)
+
+
+@pytest.mark.baseline
+def test_the_restart_policy_is_the_baselines(container: Container, deployed: Deployed) -> None:
+    if container.restart_policy != deployed.expected.restart:
+        fail(deployed.expected.restart, container.restart_policy, RESTORE)
+
+
+@pytest.mark.baseline
+def test_the_image_is_the_stored_one(container: Container, deployed: Deployed) -> None:
+    image_id = deployed.expected.image_id
+    if container.image_id != image_id:
+        fail(short(image_id), f"{short(container.image_id)} ({container.image_tag})", RESTORE)
+
+
+@pytest.mark.baseline
+@pytest.mark.parametrize("aspect", ["argument", "environment", "mount", "port", "capability", "limit"])
+def test_every_aspect_is_the_baselines(
+    aspect: str, container: Container, deployed: Deployed, image_environment: dict[str, str]
+) -> None:
+    found = [d for d in differences(deployed.expected, container, image_environment) if d.aspect.startswith(aspect)]
+    if found:
+        first, more = found[0], f" and {len(found) - 1} more" if len(found) > 1 else ""
+        mend = "run: make diff to see all, make restore to mend"
+        fail(f"{first.aspect} {first.expected}", f"{first.found}{more}", mend)
+
+
+@pytest.mark.baseline
+def test_no_profiler_is_left(container: Container, site: Site) -> None:
+    profile = site.variables.profile
+    words = [word for word in container.argv if word.startswith("--profiler-config") or word.endswith("/nsys")]
+    paths = {profile.output_dir, profile.nsys_dir} - {None}
+    words += [m["Source"] for m in container.raw["Mounts"] if m.get("Source") in paths]
+    if words:
+        fail("no argument or mount of a profiler", words[0].partition("=")[0], RESTORE)
+
+
+@pytest.mark.history
+def test_the_engine_was_never_restarted(history: History, container: Container) -> None:
+    if container.restart_count:
+        mend = "look at `docker logs` for why it ended, then: make acknowledge"
+        fail("0 restarts", f"{container.restart_count}", mend)
+
+
+@pytest.mark.history
+def test_nothing_in_the_container_was_killed_for_memory(host: Any, serving: Container) -> None:
+    """Docker's own flag is unreliable (moby#15621); the cgroup's counter also sees a child that was killed."""
+    names = " ".join(CGROUP_EVENTS)
+    result = host.run("timeout 20 docker exec %s sh -c %s", serving.id, f"cat {names} 2>/dev/null")
+    counts = [int(line.split()[1]) for line in result.stdout.splitlines() if line.startswith("oom_kill ")]
+    if not counts and not serving.oom_killed:
+        unknown("the container does not see its cgroup's oom_kill counter")
+    if serving.oom_killed or counts[0]:
+        found = f"{counts[0]} in its cgroup" if counts else "OOMKilled set by Docker"
+        fail("0 OOM kills", found, "find out what grew (docker logs, dmesg), then: make acknowledge")

@@ -1,0 +1,36 @@
+"""The lowest available memory while a command works: a thread that samples. Used by evidence.py; the guard judges, this only records."""
+
+from __future__ import annotations
+
+import threading
+
+from gb10 import facts
+from gb10.facts import Fact
+
+INTERVAL_S = 0.5
+
+
+class LowWater:
+    """Samples MemAvailable from its making to `stop`. A process that is killed takes it along."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._lowest = facts.available_bytes()
+        self._thread = threading.Thread(target=self._run, name="low-water", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> Fact[int]:
+        """End it; returns the lowest MemAvailable in bytes."""
+        self._stop.set()
+        self._thread.join(INTERVAL_S * 4)
+        self._sample()
+        return self._lowest
+
+    def _run(self) -> None:
+        while not self._stop.wait(INTERVAL_S):
+            self._sample()
+
+    def _sample(self) -> None:
+        now = facts.available_bytes()
+        if now.value is not None and (self._lowest.value is None or now.value < self._lowest.value):
+            self._lowest = now

@@ -1,0 +1,131 @@
+"""`verify --host ssh://...`: one shared SSH connection, and a copy of the node's state to compare with. Reads only; called by verify.py."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from gb10.errors import RefusedError
+
+CONNECT_S = 10
+FETCH_S = 30
+MOST_BYTES = 64 * 1024**2
+RECORDS = ("current.json", "history.json", "acknowledged.json", "lease.json", "flags.json", "baselines")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+CONFIG = """\
+ControlMaster auto
+ControlPath {directory}/%C
+ControlPersist 60
+BatchMode yes
+ConnectTimeout {connect_s}
+ServerAliveInterval 5
+ServerAliveCountMax 3
+Include ~/.ssh/config
+Include /etc/ssh/ssh_config
+"""
+FETCH = """
+for root in {roots}; do
+    if [ -d "$root/{project}" ]; then
+        cd "$root" && pwd && cd {project} && exec tar -cf - $(ls -d {records} 2>/dev/null)
+    fi
+done
+exit 44
+"""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A node behind SSH: Testinfra's host specification, the copy's root, and where the state lies on the node."""
+
+    hosts: str
+    state_root: Path
+    state_on_node: str
+
+
+@contextlib.contextmanager
+def connected(url: str, project: str, state_root: Path | None) -> Iterator[Remote]:
+    """Open the connection, copy the state's records (not the raw ones), and close both in the end.
+
+    `url`: ssh://[user@]host[:port]. `state_root`: the root on the node; None looks where a deploy puts it.
+    Raises `RefusedError` when there is no way to the node or nothing was deployed there.
+    """
+    target = _target(url)
+    directory = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
+    config = directory / "config"
+    config.write_text(CONFIG.format(directory=directory, connect_s=CONNECT_S))
+    ssh = ["ssh", "-F", str(config), *target]
+    try:
+        found = _fetch(ssh, url, project, state_root, directory / "state")
+        yield Remote(f"{url}?ssh_config={config}&controlpersist=0", directory / "state", f"{found}/{project}")
+    finally:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run([*ssh[:3], "-O", "exit", *target], capture_output=True, timeout=5, check=False)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _target(url: str) -> list[str]:
+    """The arguments of `ssh` for a URL. Nothing of it can be taken for an option or reach a shell."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = -1
+    name = parts.netloc.rpartition("@")[2].partition(":")[0]
+    words = [name, *([parts.username] if parts.username is not None else [])]
+    plain = parts.scheme == "ssh" and not parts.password and parts.path in ("", "/")
+    if not plain or parts.query or port == -1 or not all(NAME.fullmatch(word) for word in words):
+        raise RefusedError("--host", f"{url} is not a host", "write ssh://user@name, or ssh://user@name:port")
+    user = ["-l", parts.username] if parts.username else []
+    return [*user, *(["-p", str(port)] if port else []), name]
+
+
+def _fetch(ssh: list[str], url: str, project: str, state_root: Path | None, copy: Path) -> str:
+    """Copy the project's records into `copy`; returns the root on the node where they were found."""
+    default = '"${GB10_STATE:-/var/lib/gb10}" /var/lib/gb10 "${XDG_STATE_HOME:-$HOME/.local/state}/gb10"'
+    roots = shlex.quote(str(state_root)) if state_root else default
+    script = FETCH.format(roots=roots, project=shlex.quote(project), records=" ".join(RECORDS))
+    try:
+        result = subprocess.run(
+            [*ssh, f"sh -c {shlex.quote(script)}"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=FETCH_S,
+            check=False,
+        )
+    except OSError as error:
+        raise RefusedError("ssh", f"cannot be run ({error.strerror})", "install openssh-client") from None
+    except subprocess.TimeoutExpired:
+        raise RefusedError(url, f"no answer within {FETCH_S} s", f"try it by hand: {' '.join(ssh)} true") from None
+    if result.returncode == 44:
+        where = str(state_root or "/var/lib/gb10 or ~/.local/state/gb10")
+        what = f"no state of {project} in {where} there"
+        raise RefusedError(url, what, "log in as the user who deploys, or name the root with --state")
+    if result.returncode != 0:
+        reason = (result.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {result.returncode}"])[
+            -1
+        ]
+        raise RefusedError(
+            url, f"its state cannot be read ({reason})", f"try it by hand: {' '.join([*ssh[:1], *ssh[3:]])}"
+        )
+    root, _, archive = result.stdout.partition(b"\n")
+    if len(archive) > MOST_BYTES:
+        raise RefusedError(url, "its state's records are larger than 64 MiB", "look into the directory on the node")
+    (copy / project).mkdir(parents=True, mode=0o700)
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        for member in tar:  # regular files only, and nothing outside the copy
+            data = tar.extractfile(member) if member.isfile() else None
+            if data is not None and ".." not in PurePosixPath(member.name).parts:
+                path = copy / project / member.name.lstrip("/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data.read())
+    return root.decode("utf-8", "replace")
