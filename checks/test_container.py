@@ -63,7 +63,8 @@ def test_every_aspect_is_the_baselines(
     if found:
         first, more = found[0], f" and {len(found) - 1} more" if len(found) > 1 else ""
         mend = "run: make diff to see all, make restore to mend"
-        fail(f"{first.aspect} {first.expected}", f"{first.found}{more}", mend)
+        wanted = f"no other {first.aspect}" if first.expected == "not there" else f"{first.aspect} {first.expected}"
+        fail(wanted, f"{first.found}{more}", mend)
 
 
 @pytest.mark.baseline

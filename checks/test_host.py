@@ -94,7 +94,7 @@ def test_the_kernel_log_is_clean_since_the_deploy(host: Any, site: Site, history
     if found:
         seen = [pattern for pattern in patterns if any(pattern in line for line in found)]
         mend = "look at: dmesg; the host may wedge soon, so find out why before you go on, then: make acknowledge"
-        fail(f"no {', '.join(seen)} since {history.since}", f"{len(found)} lines, the last: {found[-1][:120]}", mend)
+        fail(f"no {', '.join(seen)} since {history.since}", f"{len(found)} such, the last: {found[-1][:120]}", mend)
 
 
 def test_docker_starts_at_boot(host: Any) -> None:

@@ -38,7 +38,7 @@ def words_of(service: dict[str, Any]) -> list[str]:
 
 def known(state: State, image_id: str, arguments: list[str]) -> Verdict:
     """The recorded verdict for this image and these arguments, or unknown."""
-    record = (state.read_record(RECORD) or {}).get(_key(image_id, arguments))
+    record = (state.read_record(RECORD) or {}).get(key(image_id, arguments))
     return (
         Verdict(record["outcome"], record["why"])
         if record
@@ -63,10 +63,10 @@ def judge(context: Context, image_id: str, arguments: list[str]) -> Verdict:
         return Verdict("unknown", f"the image's parser could not be run ({str(error)[:160]})")
     if verdict.outcome != "unknown":
         record = context.state.read_record(RECORD) or {}
-        record[_key(image_id, arguments)] = {"outcome": verdict.outcome, "why": verdict.why}
+        record[key(image_id, arguments)] = {"outcome": verdict.outcome, "why": verdict.why}
         context.state.write_record(RECORD, record)
     return verdict
 
 
-def _key(image_id: str, arguments: list[str]) -> str:
+def key(image_id: str, arguments: list[str]) -> str:
     return sha256("\0".join([image_id, *arguments]).encode())[:24]

@@ -30,7 +30,7 @@ BatchMode yes
 ConnectTimeout {connect_s}
 ServerAliveInterval 5
 ServerAliveCountMax 3
-Include ~/.ssh/config
+Include {ssh_config}
 Include /etc/ssh/ssh_config
 """
 FETCH = """
@@ -53,16 +53,18 @@ class Remote:
 
 
 @contextlib.contextmanager
-def connected(url: str, project: str, state_root: Path | None) -> Iterator[Remote]:
+def connected(url: str, project: str, state_root: Path | None, ssh_config: Path | None) -> Iterator[Remote]:
     """Open the connection, copy the state's records (not the raw ones), and close both in the end.
 
-    `url`: ssh://[user@]host[:port]. `state_root`: the root on the node; None looks where a deploy puts it.
+    `url`: ssh://[user@]host[:port]. `state_root`: the root on the node; None looks where a deploy puts it. `ssh_config`:
+    a file in the place of ~/.ssh/config.
     Raises `RefusedError` when there is no way to the node or nothing was deployed there.
     """
     target = _target(url)
     directory = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
     config = directory / "config"
-    config.write_text(CONFIG.format(directory=directory, connect_s=CONNECT_S))
+    theirs = ssh_config.absolute() if ssh_config else "~/.ssh/config"
+    config.write_text(CONFIG.format(directory=directory, connect_s=CONNECT_S, ssh_config=theirs))
     ssh = ["ssh", "-F", str(config), *target]
     try:
         found = _fetch(ssh, url, project, state_root, directory / "state")

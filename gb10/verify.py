@@ -122,13 +122,20 @@ def run(context: Context, directory: Path | None = None) -> Report:
     return _run(context, context.state, [], str(context.state.directory), directory)
 
 
-def run_on(context: Context, url: str, state_root: Path | None, directory: Path | None = None) -> Report:
+def run_on(
+    context: Context,
+    url: str,
+    *,
+    state_root: Path | None = None,
+    ssh_config: Path | None = None,
+    directory: Path | None = None,
+) -> Report:
     """Run every check against the node behind `url` (ssh://user@host), over one shared connection.
 
     The site's files are those of this clone; stored baseline, history and acknowledgements are the node's.
     """
     _ = context.project
-    with remote.connected(url, context.site.project, state_root) as there:
+    with remote.connected(url, context.site.project, state_root, ssh_config) as there:
         state = State(there.state_root, context.site.project)
         return _run(context, state, [f"--hosts={there.hosts}"], there.state_on_node, directory)
 

@@ -30,14 +30,27 @@ def flatten(tmp_path: Path):
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table of starting states: how long the way back took, and where the node was in the end."""
-    reports = [report for key in ("passed", "failed") for report in terminalreporter.stats.get(key, [])]
-    rows = [value for report in reports for name, value in report.user_properties if name == "starting state"]
+    """Print two tables: the starting states of a restore, and how each check was shown red."""
+    states = _rows(terminalreporter, "starting state")
+    _table(terminalreporter, "starting states: first restore, second restore, where the node was", states)
+    if states:
+        lost = sum(row[3] != ON_BASELINE for row in states)
+        terminalreporter.write_line(f"{len(states)} starting states, {lost} not on the baseline")
+    red = _rows(terminalreporter, "breakage")
+    _table(terminalreporter, "checks shown red: check, how it was broken, its message, what else turned red", red)
+    if red:
+        terminalreporter.write_line(f"{len(red)} breakages of {len({row[0] for row in red})} checks")
+
+
+def _rows(reporter: pytest.TerminalReporter, key: str) -> list[list[str]]:
+    reports = [report for outcome in ("passed", "failed") for report in reporter.stats.get(outcome, [])]
+    return sorted(value for report in reports for name, value in report.user_properties if name == key)
+
+
+def _table(reporter: pytest.TerminalReporter, title: str, rows: list[list[str]]) -> None:
     if not rows:
         return
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    terminalreporter.section("starting states: first restore, second restore, where the node was")
-    for row in sorted(rows):
-        terminalreporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)))
-    lost = sum(row[3] != ON_BASELINE for row in rows)
-    terminalreporter.write_line(f"{len(rows)} starting states, {lost} not on the baseline")
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    reporter.section(title)
+    for row in rows:
+        reporter.write_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -15,6 +15,8 @@ from gb10.context import Context
 from gb10.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED
 from gb10.state import command_line
 
+EXISTING = click.Path(path_type=Path, exists=True, dir_okay=False)
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 def main() -> None:
@@ -136,10 +138,13 @@ def restore_command(context: Context, dry_run: bool) -> int:
 @site_option
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
 @click.option("--host", default=None, metavar="ssh://[USER@]NAME[:PORT]", help="The node, seen from another machine.")
+@click.option("--ssh-config", type=EXISTING, default=None, help="With --host: in the place of ~/.ssh/config.")
 @click.option(
     "--report", type=click.Path(path_type=Path), default=None, help="Directory for checks.json and checks.xml (JUnit)."
 )
-def verify_command(context: Context, as_json: bool, host: str | None, report: Path | None) -> int:
+def verify_command(
+    context: Context, as_json: bool, host: str | None, ssh_config: Path | None, report: Path | None
+) -> int:
     """Is the node what the repository says? Runs checks/ and changes nothing.
 
     With --host, --state names the root of the state directories on the node.
@@ -147,8 +152,9 @@ def verify_command(context: Context, as_json: bool, host: str | None, report: Pa
     \b
     Example: python -m gb10 verify --site examples/cpu
     """
-    if host:
-        found = verify.run_on(context, host, click.get_current_context().params["state_root"], report)
+    if host is not None:
+        root = click.get_current_context().params["state_root"]
+        found = verify.run_on(context, host, state_root=root, ssh_config=ssh_config, directory=report)
     else:
         kept = context.state.directory / "checks" if context.state.directory.is_dir() else None
         found = verify.run(context, report or kept)

@@ -161,8 +161,7 @@ class Sandbox:
             *words,
             "--site",
             str(self.site),
-            "--state",
-            str(self.state_root),
+            *(["--state", str(self.state_root)] if "--state" not in words else []),
         ]
 
     def gb10(self, *words: str, timeout_s: float = 240) -> Run:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import worker
@@ -53,7 +54,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server
         if self.path == "/health":
-            return self._send(200 if server.state == "ready" else 503, b"", "text/plain")
+            well = server.state == "ready" and not Path("/tmp/no-health").exists()
+            return self._send(200 if well else 503, b"", "text/plain")
         if server.state == "loading":
             return self._error(503, "ServiceUnavailableError", "loading")
         if self.path == "/v1/models":
@@ -69,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
             return self._json(200, {"object": "list", "data": [model]})
         if self.path == "/version":
             return self._json(200, {"version": VERSION})
-        if self.path == "/metrics":
+        if self.path == "/metrics" and not Path("/tmp/no-metrics").exists():
             return self._send(200, server.metrics.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
         return self._error(404, "NotFoundError", "Not Found")
 
