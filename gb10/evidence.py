@@ -1,6 +1,6 @@
 """The facts that one deploy, try or restore leaves in the site's evidence/. Written at every stage, so a kill loses only the last.
 
-What is committed holds nothing but what docs/schemas/ names: no environment, and of arguments only those of committed files.
+What is committed holds nothing but what docs/schemas/evidence.schema.json names: no environment, and of arguments only those of committed files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gb10.state import now
 from gb10.verify import Report
 
 SCHEMA = 2
-"""Of record.json, recovery.json and manifest.json: docs/schemas/."""
+"""Of record.json, recovery.json and manifest.json: docs/schemas/evidence.schema.json."""
 
 
 class Evidence:
@@ -38,11 +38,13 @@ class Evidence:
         self.context = context
         self.began = time.time()
         self.directory = _free(context.site.directory / "evidence" / f"{stamp}-{what}")
-        self._low_water = LowWater()
+        available = facts.available_bytes()
+        self._low_water = LowWater(available)
         self._committed: set[str] = set()
         commit = commit_of(context.site)
         self.record: dict[str, Any] = {
             "schema": SCHEMA,
+            "kind": "record",
             "what": what,
             "project": context.site.project,
             "started_at": now(),
@@ -51,7 +53,7 @@ class Evidence:
             "compose_yaml": {"before": _hash(context.baseline_file)},
             "boot_id": {"before": facts.boot_id().as_json()},
             "oom_kill": {"before": facts.oom_kill_count().as_json()},
-            "available_bytes": {"before": facts.available_bytes().as_json()},
+            "available_bytes": {"before": available.as_json()},
             "stages": [],
             "verdict": "unfinished",
         }
@@ -132,6 +134,7 @@ class Evidence:
         self.record["compose_yaml"] |= {"after": _hash(self.context.baseline_file), "stored": stored}
         recovery = {
             "schema": SCHEMA,
+            "kind": "recovery",
             "at": now(),
             "why": why,
             "moved": restored.moved,
@@ -156,8 +159,9 @@ class Evidence:
         self.record["verdict"] = verdict
         self.record["boot_id"]["after"] = facts.boot_id().as_json()
         self.record["oom_kill"]["after"] = facts.oom_kill_count().as_json()
-        self.record["available_bytes"]["after"] = facts.available_bytes().as_json()
-        self.record["available_bytes"]["lowest"] = self._low_water.stop().as_json()
+        available = facts.available_bytes()
+        self.record["available_bytes"]["after"] = available.as_json()
+        self.record["available_bytes"]["lowest"] = self._low_water.stop(available).as_json()
         self.record["failed_units"] = _failed_units()
         self._write("manifest.json", self._manifest())
         self.save()
@@ -168,12 +172,12 @@ class Evidence:
 
     def _manifest(self) -> dict[str, Any]:
         """Raw files of this command: they may hold arguments and secrets and stay in the state directory (0700)."""
+        head = {"schema": SCHEMA, "kind": "manifest", "at": now()}
         try:
             raw = self.context.state.raw_directory()
-            listed = list_files(raw, self.began)
+            return head | {"directory": str(raw), "files": list_files(raw, self.began)}
         except OSError as error:
-            return {"schema": SCHEMA, "at": now(), "files": {"unknown": f"{error.strerror}"}}
-        return {"schema": SCHEMA, "at": now(), "directory": str(raw), "files": listed}
+            return head | {"files": {"unknown": f"{error.strerror}"}}
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         """A full disk is told, and never breaks off a restore."""

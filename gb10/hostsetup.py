@@ -64,6 +64,8 @@ def prepare(node: Node, progress: Progress, root: Path) -> None:
             "sudo apt-get install docker-compose-v2 (or docker-compose-plugin), then run this again",
         )
     progress.note(f"compose v2: {program}")
+    if shutil.which("ssh") is None and os.geteuid() == 0:
+        _apt(["openssh-client"], progress, root, why="make verify HOST=ssh://..., which the tests run")
     if node.image_id("gb10-gitops/base:bookworm") is None and not shutil.which(
         "debootstrap", path="/usr/sbin:/usr/bin:/sbin:/bin"
     ):

@@ -13,24 +13,23 @@ INTERVAL_S = 0.5
 class LowWater:
     """Samples MemAvailable from its making to `stop`. A process that is killed takes it along."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Fact[int]) -> None:
         self._stop = threading.Event()
-        self._lowest = facts.available_bytes()
+        self._lowest = first
         self._thread = threading.Thread(target=self._run, name="low-water", daemon=True)
         self._thread.start()
 
-    def stop(self) -> Fact[int]:
-        """End it; returns the lowest MemAvailable in bytes."""
+    def stop(self, last: Fact[int]) -> Fact[int]:
+        """End it; returns the lowest MemAvailable in bytes, first and last sample included."""
         self._stop.set()
         self._thread.join(INTERVAL_S * 4)
-        self._sample()
+        self._take(last)
         return self._lowest
 
     def _run(self) -> None:
         while not self._stop.wait(INTERVAL_S):
-            self._sample()
+            self._take(facts.available_bytes())
 
-    def _sample(self) -> None:
-        now = facts.available_bytes()
-        if now.value is not None and (self._lowest.value is None or now.value < self._lowest.value):
-            self._lowest = now
+    def _take(self, sample: Fact[int]) -> None:
+        if sample.value is not None and (self._lowest.value is None or sample.value < self._lowest.value):
+            self._lowest = sample

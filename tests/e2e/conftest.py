@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import docker.errors
+import jsonschema
 import pytest
 
 from gb10 import facts
@@ -25,6 +26,9 @@ from gb10.state import State
 from tests.conftest import ON_BASELINE, ROOT
 
 PREFIX = "gb10test"
+SCHEMA = ROOT / "docs/schemas/evidence.schema.json"
+PLANTED = "hf_planted_secret_0123456789"
+"""In the environment of every command of the tests; nothing that is printed or committed may hold it."""
 TEST_ENGINE = "gb10-gitops/test-engine"
 
 
@@ -167,8 +171,15 @@ class Sandbox:
     def gb10(self, *words: str, timeout_s: float = 240) -> Run:
         """Run a command to its end."""
         result = subprocess.run(
-            self.argv(*words), cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False
+            self.argv(*words),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+            env=os.environ | {"HF_TOKEN": PLANTED},
         )
+        assert PLANTED not in result.stdout + result.stderr
         return Run(result.returncode, result.stdout, result.stderr)
 
     def start(self, *words: str) -> subprocess.Popen[str]:
@@ -192,6 +203,21 @@ class Sandbox:
         """The newest record."""
         paths = sorted((self.site / "evidence").glob("*/record.json"), key=lambda path: path.stat().st_mtime_ns)
         return dict(json.loads(paths[-1].read_text()))
+
+    def assert_evidence_holds_nothing_else(self) -> None:
+        """Every file that was left for committing fits the published schema, and the planted secret is in none."""
+        validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+        for path in (self.site / "evidence").rglob("*"):
+            if path.is_file():
+                assert path.name in {"record.json", "recovery.json", "manifest.json", "checks.json", "checks.xml"} or (
+                    path.name.removesuffix(".yaml") in {"compose", "graph", "profile"}
+                ), path
+                assert PLANTED not in path.read_text(), path
+            if path.name in {"record.json", "recovery.json", "manifest.json"}:
+                found = jsonschema.exceptions.best_match(validator.iter_errors(json.loads(path.read_text())))
+                assert found is None, f"{path}: {found.json_path}: {found.message}"
+        state = self.site / "STATE.md"
+        assert not state.exists() or PLANTED not in state.read_text()
 
     def checks(self) -> dict[str, tuple[str, str]]:
         """`gb10 verify`: sentence -> (outcome, message)."""
@@ -254,6 +280,7 @@ def sandbox(node: Node, test_engine_images: None, tmp_path: Path, request: pytes
     box = Sandbox(tmp_path, f"s{len(SANDBOXES)}", node, test_engine=True)
     try:
         yield box
+        box.assert_evidence_holds_nothing_else()
     finally:
         remove_project(node, box.project)
 
@@ -277,6 +304,7 @@ def vllm(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandb
         result = box.gb10("deploy-baseline")
         assert result.code == 0, result.err
         yield box
+        box.assert_evidence_holds_nothing_else()
     finally:
         remove_project(node, box.project)
 

@@ -24,6 +24,7 @@ def box(node: Node, test_engine_images: None, tmp_path_factory: pytest.TempPathF
         result = box.gb10("deploy-baseline")
         assert result.code == 0, result.err
         yield box
+        box.assert_evidence_holds_nothing_else()
     finally:
         remove_project(node, box.project)
 
