@@ -194,15 +194,15 @@ def _follow(context: Context, image: Image, events: Iterator[dict[str, Any]]) ->
     step = ""
     for event in events:
         if "error" in event:
-            patch = next((line for line in reversed(tail) if line.startswith("patches: ")), None)
+            patch = next((line for line in tail if line.startswith("patches: ")), None)
             raise FailedError(
                 image.tag,
                 f"cannot be built ({patch or event['error'].strip()})",
                 f"mend {image.build}, then: make images",
                 tail="\n".join(tail[-20:]),
             )
-        line = event.get("stream", "").strip()
-        if line:
+        text = event.get("stream", "").replace("\x1b[91m", "").replace("\x1b[0m", "")  # the builder's red for stderr
+        for line in filter(None, map(str.strip, text.splitlines())):
             tail.append(line)
             step = line if line.startswith("Step ") else step
             context.progress.waiting(f"{step[:70]} | {line[-60:]}")

@@ -181,7 +181,7 @@ def files_of(manifest: dict[str, Any] | None) -> list[str]:
 
 def manifest_of(node: Node, image_id: str) -> dict[str, Any] | None:
     """The patch manifest inside a local image, or None when it has none. Raises `RefusedError` when it cannot be read."""
-    name = f"gb10-manifest-{os.getpid()}-{image_id[-12:]}"
+    name = f"gb10-manifest-{os.getpid()}-{sha256(image_id.encode())[:12]}"
     docker = ("docker", "run", "--rm", "--name", name, "--network", "none", "--memory", "256m", "--cap-drop", "ALL")
     try:
         text = node.run(Command((*docker, "--entrypoint", "cat", image_id, MANIFEST), READ_S))
