@@ -218,6 +218,12 @@ class Sandbox:
         assert (self.site / "compose.yaml").read_bytes() == self.state.file_of(current).read_bytes()
 
 
+def hashes_of(prefix: list[str], paths: list[str]) -> dict[str, str]:
+    """SHA-256 of files in a container or image, by path; a missing one is absent. `prefix` ends in what runs sha256sum."""
+    result = subprocess.run([*prefix, *paths], capture_output=True, text=True, timeout=60, check=False)
+    return {path: digest for digest, path in (line.split(maxsplit=1) for line in result.stdout.splitlines())}
+
+
 @pytest.fixture(scope="session")
 def node() -> Iterator[Node]:
     node = Node()

@@ -6,8 +6,7 @@ import httpx
 import pytest
 
 from gb10 import patches
-from gb10.files import sha256
-from tests.e2e.conftest import BASE, EngineImages, Sandbox
+from tests.e2e.conftest import BASE, EngineImages, Sandbox, hashes_of
 from tests.e2e.states import by_hand
 
 pytestmark = pytest.mark.docker
@@ -25,13 +24,7 @@ def identity(box: Sandbox) -> tuple[str, str]:
 
 
 def hashes_in(box: Sandbox, paths: list[str]) -> dict[str, str]:
-    """SHA-256 of files in the running container, by path."""
-    found = {}
-    for path in paths:
-        code, output = box.node.client.containers.get(box.container().id).exec_run(["cat", path])
-        if code == 0:
-            found[path] = sha256(output)
-    return found
+    return hashes_of(["docker", "exec", box.container().id, "sha256sum"], paths)
 
 
 def test_the_running_engine_is_the_patched_one_and_its_manifest_says_so(serving: Sandbox) -> None:
