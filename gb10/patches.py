@@ -61,18 +61,16 @@ class Patch(Part):
     fixed_by: list[Marker]
 
     def as_json(self) -> dict[str, Any]:
-        """What the build needs of it. `entry` is the SHA-256 of what it does: the manifest keeps it."""
-        deed = self.model_dump(include={"file", "alternatives", "append", "fixed_by"})
-        if self.append is None:
-            del deed["append"]
-        else:
-            del deed["alternatives"]
-        for alternative in deed.get("alternatives", []):
-            del alternative["seen_in"]  # words for people: another wording is no other deed
-        digest = sha256(json.dumps(deed, sort_keys=True).encode())
-        for alternative, shown in zip(deed.get("alternatives", []), self.alternatives, strict=False):
-            alternative["seen_in"] = shown.seen_in
-        return {"id": self.id, "enabled": self.enabled, "entry": digest, **deed}
+        """What the build needs of it. `entry` is the SHA-256 of what it does (not of what is for people): the manifest keeps it."""
+        way = {"alternatives"} if self.append is None else {"append"}
+        deed = self.model_dump(include={"file", "fixed_by"} | way)
+        bare = self.model_dump(include={"file", "fixed_by"} | way, exclude={"alternatives": {"__all__": {"seen_in"}}})
+        return {
+            "id": self.id,
+            "enabled": self.enabled,
+            "entry": sha256(json.dumps(bare, sort_keys=True).encode()),
+            **deed,
+        }
 
 
 def load(path: Path) -> list[Patch]:

@@ -96,6 +96,10 @@ def judged(entry, text):
     if "append" in entry:
         if fixed:
             return "already-fixed", None, 0, text
+        if text.endswith(entry["append"]):
+            raise PatchError(
+                f"{entry['file']}: ends in that text already, and no manifest says why; look at the base image"
+            )
         end = "" if not text or text.endswith("\n") else "\n"
         return "applied", "append", 1, text + end + entry["append"]
     fits = fitting(entry, text)
@@ -227,7 +231,10 @@ def earlier_manifest(path):
     """The manifest of the image that this one is built from, or an empty one."""
     if not path.exists():
         return {}
-    manifest = json.loads(path.read_text())
+    try:
+        manifest = dict(json.loads(path.read_text()))
+    except (TypeError, ValueError):
+        raise PatchError(f"{path}: the base image's file is not a patch manifest; build it again") from None
     if manifest.get("schema") != SCHEMA:
         raise PatchError(
             f"{path}: the base image's manifest has schema {manifest.get('schema')}, not {SCHEMA}; build it again"
@@ -242,7 +249,8 @@ def main(words):
     parser.add_argument("--root", type=Path, help="the directory that holds the package; found by itself otherwise")
     parser.add_argument("--manifest", type=Path, default=Path(MANIFEST))
     options = parser.parse_args(words)
-    sys.path[:1] = []  # this program's own directory is no place of packages
+    own = str(Path(__file__).resolve().parent)
+    sys.path[:] = [place for place in sys.path if place != own]  # no place of packages
     try:
         run = Run(options.root, earlier_manifest(options.manifest))
     except PatchError as error:
