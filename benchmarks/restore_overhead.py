@@ -19,7 +19,7 @@ from gb10 import compose  # noqa: E402
 from gb10.engine import client  # noqa: E402
 from gb10.node import Node  # noqa: E402
 from tests.e2e import states  # noqa: E402
-from tests.e2e.conftest import TEST_ENGINE, Sandbox, build_engine, remove_leftovers, remove_project  # noqa: E402
+from tests.e2e.conftest import Sandbox, build_engines, remove_leftovers, remove_project  # noqa: E402
 
 ROUNDS = 3
 STARTING_STATES = [
@@ -66,10 +66,9 @@ def restored(box: Sandbox, name: str) -> tuple[float, float]:
 def main() -> None:
     node = Node()
     remove_leftovers(node)
-    for role in ("eager", "graph"):
-        build_engine(node, f"{TEST_ENGINE}:{role}", {"gb10.test-engine.role": role})
+    images = build_engines(node)
     with tempfile.TemporaryDirectory() as directory:
-        box = Sandbox(Path(directory), "benchmark", node, test_engine=True)
+        box = Sandbox(Path(directory), "benchmark", node, test_engine=images)
         try:
             if (result := box.gb10("deploy-baseline")).code != 0:
                 sys.exit(f"restore_overhead: {result.err}")

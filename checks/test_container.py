@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
 from conftest import Deployed, fail, unknown
 
+from gb10 import patches
 from gb10.comparison import differences, short
 from gb10.node import Container
 from gb10.site import Site
@@ -75,6 +77,38 @@ def test_no_profiler_is_left(container: Container, site: Site) -> None:
     words += [m["Source"] for m in container.raw["Mounts"] if m.get("Source") in paths]
     if words:
         fail("no argument or mount of a profiler", words[0].partition("=")[0], RESTORE)
+
+
+@pytest.fixture(scope="module")
+def manifest(host: Any, serving: Container) -> dict[str, Any] | None:
+    """The patch manifest in the running container; None when it has none."""
+    text = host.run("timeout 20 docker exec %s cat %s", serving.id, patches.MANIFEST).stdout
+    try:
+        return patches.parsed(text) if text else None
+    except (ValueError, KeyError, TypeError):
+        fail("a patch manifest in the container", "another text", "build the image again: make images")
+
+
+@pytest.mark.baseline
+def test_patched_files_are_as_the_image_was_built(
+    host: Any, serving: Container, manifest: dict[str, Any] | None
+) -> None:
+    """Read in the running container: a file changed by hand in there is not what the image id stands for."""
+    names = patches.files_of(manifest)
+    sums = host.run(f"timeout 20 docker exec {serving.id} sha256sum {shlex.join(names)}") if names else None
+    words = [line.split("  ", 1) for line in (sums.stdout if sums else "").splitlines()]
+    found = patches.problems(manifest, {path: digest for digest, path in words}, [])
+    if found:
+        fail("the files of the image's patch manifest", found[0], "run: make restore (a fresh container)")
+
+
+@pytest.mark.repository
+def test_the_image_has_the_repositorys_patches(manifest: dict[str, Any] | None, site: Site) -> None:
+    wanted, shown = patches.expected_ids(site.variables, "eager"), patches.shown_ids(manifest)
+    missing = [name for name in wanted if name not in shown]
+    if missing:
+        found = f"without {', '.join(missing)}" if manifest else "no patch manifest in it"
+        fail(f"an image with {', '.join(wanted)}", found, "run: make images, then make deploy-baseline")
 
 
 @pytest.mark.history

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gb10 import compose, facts, flags
+from gb10 import compose, facts, flags, patches, patchgate
 from gb10.context import Context
 from gb10.errors import Gb10Error
 from gb10.facts import GIB
@@ -159,6 +159,23 @@ def _images(context: Context) -> Iterator[Need]:
         )
 
 
+def _patches(context: Context) -> Iterator[Need]:
+    """Do the local images show what patches.yaml says, and is the model fit for breakable graphs?"""
+    v = context.site.variables
+    for role in ("eager", "graph"):
+        if context.node.image_id(v.images[role].tag) is None:
+            yield Need(f"patches, {role}", "unknown", "the image is not local", "make images")
+            continue
+        faults = list(patchgate.image_is_patched(context, role))
+        yield from (Need(f"patches, {role}", "missing", fault.what, fault.mend) for fault in faults)
+        if not faults:
+            yield Need(f"patches, {role}", "ok", ", ".join(patches.expected_ids(v, role)) or "none are asked for")
+        if role == "graph":
+            serving = bool(context.node.containers(context.site.project))
+            for fault in patchgate.model_is_adapted(context):
+                yield Need("graph adaptation", "missing" if serving else "unknown", fault.what, fault.mend)
+
+
 def _flags(context: Context) -> Iterator[Need]:
     """The verdict of the image's own parser on the baseline and on every experiment."""
     for name, overlays in {"baseline": [], **context.site.variables.experiments}.items():
@@ -264,6 +281,7 @@ LOOKS: tuple[Callable[[Context], Iterator[Need]], ...] = (
     _port,
     _systemd,
     _images,
+    _patches,
     _directories,
     _flags,
     _clock,

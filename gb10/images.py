@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,21 +13,18 @@ from typing import Any
 import docker.errors
 import requests
 
+from gb10 import buildinput
+from gb10.buildinput import run
 from gb10.context import Context
 from gb10.errors import FailedError, RefusedError
-from gb10.files import sha256
 from gb10.rendering import REPOSITORY
 from gb10.state import now
 from gb10.variables.model import Image
 
 INPUTS_LABEL = "gb10.inputs"
 STAGE_LABEL = "gb10.stage=build"
-TORCH_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
-IMAGE_PYTHON = "3.11"
-WHEEL_PLATFORMS = ("manylinux_2_34", "manylinux_2_31", "manylinux_2_28", "manylinux2014")
 PULL_PROBE_S = 90
 DEBOOTSTRAP_S = 900
-WHEELS_S = 1800
 
 
 def prepare(context: Context) -> dict[str, str]:
@@ -135,9 +129,9 @@ def _debootstrap(context: Context, release: str, tag: str) -> str:
     work = Path(tempfile.mkdtemp(prefix="debootstrap-", dir=_cache(context)))
     try:
         root = work / "root"
-        _run([program, "--variant=minbase", release, str(root)], DEBOOTSTRAP_S, "debootstrap", context)
+        run([program, "--variant=minbase", release, str(root)], DEBOOTSTRAP_S, "debootstrap", context.progress)
         archive = work / "root.tar"
-        _run(
+        run(
             [
                 "tar",
                 "--numeric-owner",
@@ -150,9 +144,9 @@ def _debootstrap(context: Context, release: str, tag: str) -> str:
             ],
             DEBOOTSTRAP_S,
             "tar",
-            context,
+            context.progress,
         )
-        _run(["docker", "import", str(archive), tag], DEBOOTSTRAP_S, "docker import", context)
+        run(["docker", "import", str(archive), tag], DEBOOTSTRAP_S, "docker import", context.progress)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     image_id = context.node.image_id(tag)
@@ -167,14 +161,14 @@ def _build(context: Context, name: str, image: Image, ids: dict[str, str]) -> st
     if not (directory / "Dockerfile").is_file():
         raise RefusedError(f"images.{name}.build", f"{image.build} has no Dockerfile", "correct vars.yaml")
     source = _source(context, image, ids)
-    inputs = sha256("\n".join([source, *_file_hashes(directory)]).encode())
+    inputs = buildinput.fingerprint(directory, source)
     local = context.node.image(image.tag)
     if local and ((local["Config"] or {}).get("Labels") or {}).get(INPUTS_LABEL) == inputs:
         return str(local["Id"])
-    with _build_directory(context, directory) as prepared:
+    with buildinput.prepared(directory, _cache(context), context.progress) as context_directory:
         try:
             events = context.node.client.api.build(
-                path=str(prepared),
+                path=str(context_directory),
                 tag=image.tag,
                 rm=True,
                 forcerm=True,
@@ -200,90 +194,18 @@ def _follow(context: Context, image: Image, events: Iterator[dict[str, Any]]) ->
     step = ""
     for event in events:
         if "error" in event:
+            patch = next((line for line in tail if line.startswith("patches: ")), None)
             raise FailedError(
                 image.tag,
-                f"cannot be built ({event['error'].strip()})",
+                f"cannot be built ({patch or event['error'].strip()})",
                 f"mend {image.build}, then: make images",
                 tail="\n".join(tail[-20:]),
             )
-        line = event.get("stream", "").strip()
-        if line:
+        text = event.get("stream", "").replace("\x1b[91m", "").replace("\x1b[0m", "")  # the builder's red for stderr
+        for line in filter(None, map(str.strip, text.splitlines())):
             tail.append(line)
             step = line if line.startswith("Step ") else step
             context.progress.waiting(f"{step[:70]} | {line[-60:]}")
-
-
-def _file_hashes(directory: Path) -> list[str]:
-    """The files that a build reads. Notes and the unlocked list of packages (*.md, *.in) change no image."""
-    paths = [
-        path for path in sorted(directory.rglob("*")) if path.is_file() and path.suffix not in {".in", ".md", ".pyc"}
-    ]
-    return [f"{path.relative_to(directory)} {sha256(path.read_bytes())}" for path in paths]
-
-
-@contextlib.contextmanager
-def _build_directory(context: Context, directory: Path) -> Iterator[Path]:
-    """The build's input: the image's directory, with `wheels/` beside it where a requirements.lock names some."""
-    lock = directory / "requirements.lock"
-    if not lock.is_file():
-        yield directory
-        return
-    wheels = _wheels(context, lock)
-    work = Path(tempfile.mkdtemp(prefix="build-", dir=_cache(context)))
-    try:
-        shutil.copytree(directory, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        (work / "wheels").mkdir()
-        for wheel in wheels.iterdir():
-            os.link(wheel, work / "wheels" / wheel.name)
-        yield work
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _wheels(context: Context, lock: Path) -> Path:
-    """Every wheel of the image's hashed locks for the image's Python, downloaded once and kept by the locks' hash."""
-    torch = lock.with_name("torch.lock")
-    locks = [lock, torch] if torch.is_file() else [lock]
-    digest = sha256(b"".join(path.read_bytes() for path in locks))
-    kept = _cache(context) / f"wheels-{digest[:16]}"
-    if kept.is_dir():
-        return kept
-    if platform.machine() != "x86_64":
-        what = f"its wheels are for x86_64, this is {platform.machine()}"
-        raise RefusedError(str(lock.relative_to(REPOSITORY)), what, "run the CPU site on an x86-64 machine")
-    context.progress.note("  downloading wheels (about 610 MB)")
-    work = Path(tempfile.mkdtemp(prefix="wheels-", dir=_cache(context)))
-    try:
-        _download(context, work, lock)
-        if torch.is_file():
-            try:
-                _download(context, work, torch)
-            except FailedError:
-                context.progress.note(f"  torch for the CPU: from PyTorch's own index ({TORCH_CPU_INDEX})")
-                _download(context, work, torch, "--index-url", TORCH_CPU_INDEX)
-        work.rename(kept)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    return kept
-
-
-def _download(context: Context, directory: Path, lock: Path, *options: str) -> None:
-    """`pip download` of a hashed lock for the image's Python, which need not be this one."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--retries=2",
-    ]
-    command += ["--no-deps", "--require-hashes", "--only-binary=:all:", f"--python-version={IMAGE_PYTHON}"]
-    command += ["--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
-    command += [f"--platform={name}_x86_64" for name in WHEEL_PLATFORMS]
-    command += ["--dest", str(directory), "--requirement", str(lock), *options]
-    _run(command, WHEELS_S, f"pip download of {lock.name}", context)
 
 
 def _cache(context: Context) -> Path:
@@ -291,33 +213,3 @@ def _cache(context: Context) -> Path:
     path = context.state.directory.parent / "cache"
     path.mkdir(parents=True, exist_ok=True)
     return path
-
-
-def _run(argv: list[str], timeout_s: float, what: str, context: Context) -> None:
-    """A long local program: bounded, its last lines shown when it fails."""
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    waited = 0.0
-    try:
-        while True:
-            try:
-                out, _ = process.communicate(timeout=2)
-                break
-            except subprocess.TimeoutExpired:
-                waited += 2
-                context.progress.waiting(f"{what}, {waited:.0f} s")
-                if waited > timeout_s:
-                    raise FailedError(
-                        what, f"took longer than {timeout_s:.0f} s", "check the network, then run it again"
-                    ) from None
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-    if process.returncode != 0:
-        lines = out.decode("utf-8", "replace").strip().splitlines()
-        raise FailedError(
-            what,
-            lines[-1] if lines else f"exit code {process.returncode}",
-            "read its last lines below",
-            tail="\n".join(lines[-15:]),
-        )

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from gb10 import contract, facts, flags, launch, readiness, restore
+from gb10 import contract, facts, flags, launch, patchgate, readiness, restore
 from gb10.comparison import ports_of
 from gb10.context import Context
 from gb10.errors import FailedError, Fault, NotOnBaselineError, RefusedError
@@ -28,6 +28,7 @@ def for_deploy(context: Context, *, allow_dirty: bool) -> None:
     faults += _disk_has_room(context)
     faults += _no_lease(context)
     if not faults:
+        faults += patchgate.image_is_patched(context, "eager")
         faults += _flags_are_accepted(context, [])
     _raise(faults)
 
@@ -37,11 +38,14 @@ def for_experiment(context: Context, overlays: list[str]) -> None:
     faults = list(_no_lease(context))
     faults += _baseline_is_serving(context)
     faults += _files_are_rendered(context) or _contract_holds(context, overlays)
-    faults += _images_are_local(context, ["eager", "graph"] if "graph" in overlays else ["eager"])
+    role = "graph" if "graph" in overlays else "eager"
+    faults += _images_are_local(context, sorted({"eager", role}))
     faults += _mounts_exist(context, overlays)
     faults += _memory_is_above_floors(context)
     faults += _disk_has_room(context)
     if not faults:
+        faults += patchgate.image_is_patched(context, role)
+        faults += patchgate.model_is_adapted(context) if role == "graph" else []
         faults += _flags_are_accepted(context, overlays)
     _raise(faults)
 

@@ -1,4 +1,4 @@
-"""`load`: a path to `Variables`, or every fault in words. Called by render.py and the command line."""
+"""`load`: a path to `Variables`, or every fault in words. Called by render.py and the command line; `validated` by gb10/patches.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gb10.errors import Fault, VariablesError
 from gb10.variables import crosscheck
@@ -31,25 +31,34 @@ def load(path: Path, site: Path) -> Loaded:
     document = read(path, name)
     if document.faults:
         raise VariablesError.of(document.faults)
-    try:
-        variables = Variables.model_validate(document.values)
-    except ValidationError as error:
-        raise VariablesError.of([_fault(item, document, name) for item in _causes(error.errors())]) from None
-    findings = [(_located(f.path, document, name), f) for f in crosscheck.findings(variables, site)]
+    variables: Variables = validated(document, name, Variables)
+    findings = [(located(f.path, document, name), f) for f in crosscheck.findings(variables, site)]
     faults = [Fault(where, f.what, f.mend) for where, f in findings if not f.warning]
     if faults:
         raise VariablesError.of(faults)
     return Loaded(variables, [Fault(where, f.what, f.mend) for where, f in findings])
 
 
-def _causes(items: list[Any]) -> list[Any]:
+def validated(document: Document, name: str, kind: Any, example: str = "vars.yaml") -> Any:
+    """The document's values as `kind` (a model, or a list of models). Raises `VariablesError`, one fault a cause.
+
+    `example` is the repository's file whose comments explain the keys.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(document.values)
+    except ValidationError as error:
+        causes = _causes(error.errors(), kind)
+        raise VariablesError.of([_fault(item, document, name, kind, example) for item in causes]) from None
+
+
+def _causes(items: list[Any], kind: Any) -> list[Any]:
     """Errors without cascades: a misspelled key is one cause, not also a missing one."""
     unknown = [item["loc"] for item in items if item["type"] == "extra_forbidden"]
-    meant = {(*loc[:-1], near_miss(str(loc[-1]), _keys_at(loc[:-1]))) for loc in unknown}
+    meant = {(*loc[:-1], near_miss(str(loc[-1]), _keys_at(loc[:-1], kind))) for loc in unknown}
     return [item for item in items if item["type"] != "missing" or tuple(item["loc"]) not in meant]
 
 
-def _located(path: KeyPath, document: Document, name: str) -> str:
+def located(path: KeyPath, document: Document, name: str) -> str:
     """`vars.yaml:12: guard.sustained_s`: the line of the key, or of the nearest section that is there."""
     for length in range(len(path), 0, -1):
         if path[:length] in document.lines:
@@ -57,18 +66,18 @@ def _located(path: KeyPath, document: Document, name: str) -> str:
     return f"{name}: {dotted(path)}"
 
 
-def _fault(item: Any, document: Document, name: str) -> Fault:
+def _fault(item: Any, document: Document, name: str, root: Any, example: str) -> Fault:
     path: KeyPath = tuple(item["loc"])
     kind, context, given = item["type"], item.get("ctx", {}), item.get("input")
     if "[key]" in path:
         path = tuple(part for part in path if part != "[key]")
         mend = "use letters, digits and _" if "environment" in path else _SHAPE_MEND
-        return Fault(_located(path, document, name), f"{path[-1]} is not a name that can stand here", mend)
-    where = _located(path, document, name)
+        return Fault(located(path, document, name), f"{path[-1]} is not a name that can stand here", mend)
+    where = located(path, document, name)
     if kind == "missing":
-        return Fault(where, "is missing", "add it (the repository's vars.yaml explains each key)")
+        return Fault(where, "is missing", f"add it (the repository's {example} explains each key)")
     if kind == "extra_forbidden":
-        return _unknown_key(where, path)
+        return _unknown_key(where, path, root)
     if given is None:
         return Fault(where, "is empty", f"give it {_EXPECTED.get(kind, 'a value')}")
     if kind in _EXPECTED:
@@ -90,7 +99,7 @@ def _fault(item: Any, document: Document, name: str) -> Fault:
             _PATTERN_MEND.get(context["pattern"], _SHAPE_MEND),
         )
     return Fault(
-        where, f"{_shown(given)} is not valid ({item['msg'].lower()})", "compare it with the repository's vars.yaml"
+        where, f"{_shown(given)} is not valid ({item['msg'].lower()})", f"compare it with the repository's {example}"
     )
 
 
@@ -109,6 +118,9 @@ _PATTERN_MEND = {
     r"^/[^\x00-\x1f:]*$": "write an absolute path without a colon",
     r"^[^/\x00-\x1f][^\x00-\x1f]*$": "write a path relative to the repository or site",
     r"^[^\x00-\x1f]+$": "write one line of text",
+    r"\S": "write text that is not only spaces",
+    r"^https://\S+$": "write an address that begins with https://",
+    r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$": "write it from the directory that holds the package, such as vllm/envs.py",
     r"^[1-9][0-9]*[kmg]$": "write a size such as 512m or 8g",
     r"^[0-9a-fA-F.:]+$": "write an IP address",
     r"^[a-z0-9][a-zA-Z0-9._/:@-]*$": "write an image reference such as local/name:tag",
@@ -144,17 +156,16 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _unknown_key(where: str, path: KeyPath) -> Fault:
-    choices = _keys_at(path[:-1])
+def _unknown_key(where: str, path: KeyPath, root: Any) -> Fault:
+    choices = _keys_at(path[:-1], root)
     guess = near_miss(str(path[-1]), choices)
     if guess:
         return Fault(where, "unknown key", f"did you mean {guess}?")
     return Fault(where, "unknown key", f"remove it; known here: {', '.join(choices)}")
 
 
-def _keys_at(path: KeyPath) -> list[str]:
-    """The keys that the model knows in the section at `path`."""
-    kind: Any = Variables
+def _keys_at(path: KeyPath, kind: Any) -> list[str]:
+    """The keys that `kind` knows in the section at `path`."""
     for part in path:
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             kind = kind.model_fields[str(part)].annotation

@@ -101,6 +101,7 @@ class Engine(Part):
 class Graph(Part):
     mode: Literal["PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
     breakable: bool
+    adaptation: Name | None
     capture_sizes: Annotated[list[Positive], Field(min_length=1)]
 
 

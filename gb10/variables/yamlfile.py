@@ -1,4 +1,4 @@
-"""A strict YAML reader: one document of plain values, with the line of every key. Called by load.py."""
+"""A strict YAML reader: one document of plain values, with the line of every key. Called by load.py and gb10/patches.py."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Document:
     faults: list[Fault] = field(default_factory=list)
 
 
-def read(path: Path, name: str) -> Document:
-    """Read `path`; `name` is what faults call it. Faults of one file are all returned, never raised."""
+def read(path: Path, name: str, root: type[yaml.Node] = yaml.MappingNode) -> Document:
+    """Read `path`; `name` is what faults call it, `root` what the document has to be. Faults are all returned, never raised."""
     document = Document()
     if path.exists() and not path.is_file():
         document.faults.append(
@@ -55,8 +55,13 @@ def read(path: Path, name: str) -> Document:
     except yaml.YAMLError as error:
         document.faults.append(_syntax_fault(error, name, text))
         return document
-    if not isinstance(node, yaml.MappingNode):
-        document.faults.append(Fault(name, "holds no keys", "start from the vars.yaml of the repository"))
+    if not isinstance(node, root):
+        fault = (
+            Fault(name, "holds no keys", "start from the vars.yaml of the repository")
+            if root is yaml.MappingNode
+            else Fault(name, "holds no list", "write [] for an empty one")
+        )
+        document.faults.append(fault)
         return document
     document.values = _Reader(document, name).value(node, ())
     return document

@@ -289,6 +289,23 @@ def an_older_state_md(box: Sandbox) -> Iterator[None]:
     path.write_text(before)
 
 
+@breaks("patched files are as the image was built", "does not have the bytes that the patch manifest says")
+def a_patched_file_is_edited_in_the_container(box: Sandbox) -> Iterator[None]:
+    inside(box, "sh", "-c", "echo '# by hand' >> /api.py")
+    yield
+    by_hand(["docker", "rm", "--force", box.container().id])
+    back(box)
+
+
+@breaks(
+    "the image has the repositorys patches", "found without mamba-worker-slot, mamba-scheduler-split; run: make images"
+)
+def vars_yaml_names_another_directory_to_build_from(box: Sandbox) -> Iterator[None]:
+    box.change("build: tests/engine", "build: images/cpu")
+    yield
+    box.change("build: images/cpu", "build: tests/engine")
+
+
 @breaks("the engine was never restarted", "expected 0 restarts, found 1; look at `docker logs`")
 def the_engine_dies_and_docker_starts_it_again(box: Sandbox) -> Iterator[None]:
     os.kill(box.container().raw["State"]["Pid"], signal.SIGKILL)

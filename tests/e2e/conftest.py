@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,11 @@ import docker.errors
 import jsonschema
 import pytest
 
-from gb10 import facts
+from gb10 import buildinput, facts
 from gb10.node import PROJECT_LABEL, Container, Node
 from gb10.rendering import OUTPUTS
 from gb10.state import State
+from gb10.terminal import Terminal
 from tests.conftest import ON_BASELINE, ROOT
 
 PREFIX = "gb10test"
@@ -30,6 +32,9 @@ SCHEMA = ROOT / "docs/schemas/evidence.schema.json"
 PLANTED = "hf_planted_secret_0123456789"
 """In the environment of every command of the tests; nothing that is printed or committed may hold it."""
 TEST_ENGINE = "gb10-gitops/test-engine"
+BASE = "gb10-gitops/base:bookworm"
+EngineImages = dict[str, str]
+"""Role -> tag of the test engine's images."""
 
 
 def free_port() -> int:
@@ -73,7 +78,7 @@ class Run:
 class Sandbox:
     """A git checkout of one site with changed names and port, and the commands to drive it."""
 
-    def __init__(self, directory: Path, name: str, node: Node, *, test_engine: bool = False):
+    def __init__(self, directory: Path, name: str, node: Node, *, test_engine: EngineImages | None = None):
         pid = os.getpid()
         self.project = f"{PREFIX}-{pid}-{facts.process_start_ticks(pid)}-{name}"
         self.node = node
@@ -94,7 +99,7 @@ class Sandbox:
             assert old in text, old
             text = text.replace(old, new)
         if test_engine:
-            text = self._with_test_engine(text)
+            text = self._with_test_engine(text, test_engine)
         (self.site / "vars.yaml").write_text(text)
         (self.site / ".gitignore").write_text("evidence/\nSTATE.md\n")
         self.git("init", "--quiet")
@@ -102,11 +107,13 @@ class Sandbox:
         self.git("config", "user.email", "test@localhost")
         self.render()
 
-    def _with_test_engine(self, text: str) -> str:
+    def _with_test_engine(self, text: str, images: EngineImages) -> str:
         """The same site on the test engine, with short times, and images of this project's own tags."""
         for old, new in (
             ("gb10-gitops/vllm-cpu:0.32.0", f"{self.project}/engine:eager"),
             ("gb10-gitops/vllm-cpu-graph:0.32.0", f"{self.project}/engine:graph"),
+            ("build: images/cpu", "build: tests/engine"),
+            ("build: images/graph", "build: tests/engine_graph"),
             ("entrypoint: [python3, -m, vllm.entrypoints.openai.api_server]", "entrypoint: [python3, /server.py]"),
             ("stop_grace_s: 10", "stop_grace_s: 3"),
             ("interval_s: 5", "interval_s: 1"),
@@ -119,8 +126,8 @@ class Sandbox:
         ):
             assert old in text, old
             text = text.replace(old, new)
-        for role in ("eager", "graph"):
-            self.node.client.api.tag(f"{TEST_ENGINE}:{role}", f"{self.project}/engine", role, force=True)
+        for role, tag in images.items():
+            self.node.client.api.tag(tag, f"{self.project}/engine", role, force=True)
         return text
 
     def faults(self, *lines: str) -> None:
@@ -236,6 +243,12 @@ class Sandbox:
         assert (self.site / "compose.yaml").read_bytes() == self.state.file_of(current).read_bytes()
 
 
+def hashes_of(prefix: list[str], paths: list[str]) -> dict[str, str]:
+    """SHA-256 of files in a container or image, by path; a missing one is absent. `prefix` ends in what runs sha256sum."""
+    result = subprocess.run([*prefix, *paths], capture_output=True, text=True, timeout=60, check=False)
+    return {path: digest for digest, path in (line.split(maxsplit=1) for line in result.stdout.splitlines())}
+
+
 @pytest.fixture(scope="session")
 def node() -> Iterator[Node]:
     node = Node()
@@ -253,31 +266,47 @@ def end_cleanly() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def test_engine_images(node: Node) -> None:
-    """The test engine's two images: the same program, two ids."""
-    for role in ("eager", "graph"):
-        build_engine(node, f"{TEST_ENGINE}:{role}", {"gb10.test-engine.role": role})
+def test_engine_images(node: Node) -> EngineImages:
+    """The test engine's two images."""
+    return build_engines(node)
 
 
-def build_engine(node: Node, tag: str, labels: dict[str, str]) -> None:
-    """The test engine's image under a tag; other labels make another id."""
-    events = node.client.api.build(
-        path=str(ROOT / "tests/engine"),
-        tag=tag,
-        decode=True,
-        rm=True,
-        buildargs={"BASE": "gb10-gitops/base:bookworm"},
-        labels=labels,
-    )
+def build_engines(node: Node) -> EngineImages:
+    """Both images, the graph one built from the other. Tags name what went in: another checkout has other ones."""
+    images, source = {}, BASE
+    for role, directory in (("eager", "tests/engine"), ("graph", "tests/engine_graph")):
+        inputs = buildinput.fingerprint(ROOT / directory, node.image_id(source) or source)
+        images[role] = f"{TEST_ENGINE}:{role}-{inputs[:12]}"
+        build_engine(node, images[role], {"gb10.test-engine.role": role}, directory, source)
+        source = images[role]
+    return images
+
+
+def build_engine(
+    node: Node, tag: str, labels: dict[str, str], directory: str = "tests/engine", source: str = BASE
+) -> None:
+    """The test engine's image under a tag, prepared as `make images` does it; other labels make another id."""
+    silent = Terminal(open(os.devnull, "w"))  # noqa: SIM115, PTH123
+    with (
+        tempfile.TemporaryDirectory() as cache,
+        buildinput.prepared(ROOT / directory, Path(cache), silent) as prepared,
+    ):
+        events = list(
+            node.client.api.build(
+                path=str(prepared), tag=tag, decode=True, rm=True, buildargs={"BASE": source}, labels=labels
+            )
+        )
     errors = [event["error"] for event in events if "error" in event]
-    assert not errors, errors
+    assert not errors, "".join(event.get("stream", "") for event in events[-20:])
 
 
 @pytest.fixture
-def sandbox(node: Node, test_engine_images: None, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+def sandbox(
+    node: Node, test_engine_images: EngineImages, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Sandbox]:
     """A site of its own on the test engine; nothing is deployed yet."""
     SANDBOXES.append(None)
-    box = Sandbox(tmp_path, f"s{len(SANDBOXES)}", node, test_engine=True)
+    box = Sandbox(tmp_path, f"s{len(SANDBOXES)}", node, test_engine=test_engine_images)
     try:
         yield box
         box.assert_evidence_holds_nothing_else()

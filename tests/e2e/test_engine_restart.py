@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gb10.node import Node
-from tests.e2e.conftest import TEST_ENGINE, Sandbox
+from tests.e2e.conftest import EngineImages, Sandbox
 from tests.e2e.states import wait_for
 
 pytestmark = pytest.mark.docker
@@ -78,13 +78,11 @@ class PrivateEngine:
 
 
 @pytest.fixture
-def private_engine(test_engine_images: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
+def private_engine(test_engine_images: EngineImages, monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateEngine]:
     directory = Path(tempfile.mkdtemp(prefix="gb10e"))  # short: a socket's path has a limit
     saved = directory / "images.tar"
     with saved.open("wb") as archive:
-        subprocess.run(
-            ["docker", "save", f"{TEST_ENGINE}:eager", f"{TEST_ENGINE}:graph"], stdout=archive, check=True, timeout=120
-        )
+        subprocess.run(["docker", "save", *test_engine_images.values()], stdout=archive, check=True, timeout=120)
     engine = PrivateEngine(directory)
     monkeypatch.setenv("DOCKER_HOST", f"unix://{engine.socket}")
     engine.start()
@@ -109,8 +107,8 @@ def private_engine(test_engine_images: None, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def box(private_engine: PrivateEngine, tmp_path: Path) -> Sandbox:
-    sandbox = Sandbox(tmp_path, "private", Node(), test_engine=True)
+def box(private_engine: PrivateEngine, test_engine_images: EngineImages, tmp_path: Path) -> Sandbox:
+    sandbox = Sandbox(tmp_path, "private", Node(), test_engine=test_engine_images)
     sandbox.prefix = private_engine.inside
     result = sandbox.gb10("deploy-baseline")
     assert result.code == 0, result.err

@@ -74,6 +74,8 @@ def announce(options: argparse.Namespace, faults: Faults) -> None:
     """The lines about graph capture that vLLM writes for these flags; gb10 tells from them whether a graph overlay took effect."""
     wanted = (options.compilation_config or {}).get("cudagraph_mode", "NONE")
     captures = bool(options.compilation_config) and not (options.enforce_eager or faults.graph_downgraded)
+    if faults.auto_breakable and "VLLM_USE_BREAKABLE_CUDAGRAPH" not in os.environ:
+        log("Auto-enabling VLLM_USE_BREAKABLE_CUDAGRAPH=1. Set VLLM_USE_BREAKABLE_CUDAGRAPH=0 to opt out.")
     if options.enforce_eager:
         log("Enforce eager set, disabling torch.compile and CUDAGraphs.", level="WARNING")
     elif options.compilation_config and faults.graph_downgraded:
