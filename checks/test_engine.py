@@ -9,6 +9,7 @@ import pytest
 from conftest import Deployed, fail, unknown
 
 from gb10 import flags
+from gb10.node import Container
 from gb10.site import Site
 from gb10.state import State
 
@@ -21,6 +22,20 @@ def test_health_answers(answers: dict[str, Any]) -> None:
     status, why = answers["health"]
     if status != 200:
         fail("200 from GET /health", str(status or why), "look at `docker logs`, then: make restore")
+
+
+@pytest.mark.baseline
+def test_the_published_port_leads_to_the_engine(host: Any, serving: Container, deployed: Deployed) -> None:
+    """From the node, as a client comes: the answers above are asked inside the container."""
+    for port in deployed.service.get("ports", []):
+        address = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(port.get("host_ip", "0.0.0.0"), port.get("host_ip"))
+        ask = f"exec 3<>/dev/tcp/{address}/{port['published']} && printf 'GET /health HTTP/1.0\\r\\n\\r\\n' >&3 && head -n 1 <&3"
+        result = host.run("timeout 10 bash -c %s", ask)
+        if not result.stdout.startswith("HTTP/"):
+            said = [line.rpartition(": ")[2] for line in result.stderr.strip().splitlines()] or [
+                "no answer within 10 s"
+            ]
+            fail(f"an HTTP answer at {address}:{port['published']}", said[-1], RESTORE)
 
 
 @pytest.mark.baseline

@@ -198,6 +198,14 @@ def health_says_503(box: Sandbox) -> Iterator[None]:
     wait_for(lambda: box.container().health == "healthy", "health")
 
 
+@breaks("the published port leads to the engine", "expected an HTTP answer at 127.0.0.1:")
+def the_container_is_taken_off_its_network(box: Sandbox) -> Iterator[None]:
+    by_hand(["docker", "network", "disconnect", f"{box.project}_default", box.container().id])
+    yield
+    by_hand(["docker", "rm", "--force", box.container().id])
+    back(box)
+
+
 @breaks("the metrics are there", "expected 200 from GET /metrics, found 404")
 def metrics_are_gone(box: Sandbox) -> Iterator[None]:
     inside(box, "touch", "/tmp/no-metrics")

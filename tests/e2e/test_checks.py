@@ -11,15 +11,15 @@ import pytest
 
 from gb10.node import Node
 from tests.e2e.breakages import HERE, Breakage
-from tests.e2e.conftest import Sandbox, remove_project
+from tests.e2e.conftest import EngineImages, Sandbox, remove_project
 
 pytestmark = pytest.mark.docker
 
 
 @pytest.fixture(scope="module")
-def box(node: Node, test_engine_images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+def box(node: Node, test_engine_images: EngineImages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """One baseline for all rows; each puts it back."""
-    box = Sandbox(tmp_path_factory.mktemp("checks"), "checks", node, test_engine=True)
+    box = Sandbox(tmp_path_factory.mktemp("checks"), "checks", node, test_engine=test_engine_images)
     try:
         result = box.gb10("deploy-baseline")
         assert result.code == 0, result.err

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gb10.node import Node
-from tests.e2e.conftest import Sandbox, free_port, remove_project
+from tests.e2e.conftest import EngineImages, Sandbox, free_port, remove_project
 from tests.e2e.simulated import SimulatedNode, name_for
 from tests.e2e.states import wait_for
 
@@ -37,9 +37,11 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(node: Node, test_engine_images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def watched(
+    node: Node, test_engine_images: EngineImages, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Watched]:
     directory = tmp_path_factory.mktemp("node")
-    box = Sandbox(directory, "onnode", node, test_engine=True)
+    box = Sandbox(directory, "onnode", node, test_engine=test_engine_images)
     name = name_for("node")
     try:
         box.change("kernel_patterns: [NV_ERR_NO_MEMORY]", f"kernel_patterns: [{MARK}-{box.port}]")
