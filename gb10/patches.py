@@ -142,8 +142,8 @@ def _chain(variables: Variables, role: str) -> list[Image]:
 
 
 def shown_ids(manifest: dict[str, Any] | None) -> list[str]:
-    """The ids that a manifest shows as applied or already fixed."""
-    entries = (manifest or {}).get("entries", [])
+    """The ids that a manifest shows as applied or already fixed; none, when it is of a schema that is not known here."""
+    entries = manifest["entries"] if manifest and manifest.get("schema") == SCHEMA else []
     return [entry["id"] for entry in entries if entry["outcome"] in {"applied", "already-fixed"}]
 
 

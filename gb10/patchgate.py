@@ -9,7 +9,7 @@ from gb10.context import Context
 from gb10.errors import Fault
 
 AUTO_ENABLED = "Auto-enabling VLLM_USE_BREAKABLE_CUDAGRAPH=1"
-"""Logged by vLLM 0.31 and 0.32 (vllm/config/vllm.py) for models that it knows to have break points, also by an eager engine; never
+"""Logged by vLLM 0.29 to 0.32 (vllm/config/vllm.py) for models that it knows to have break points, also by an eager engine; never
 when the variable is set already, as the graph overlay does: so only the baseline's log can hold it."""
 
 
@@ -29,7 +29,7 @@ def image_is_patched(context: Context, role: str) -> Iterator[Fault]:
     missing = [name for name in expected if name not in shown]
     if missing:
         yield Fault(where, f"its patch manifest lacks {', '.join(missing)}", mend)
-    digests = {entry["id"]: entry["entry"] for entry in manifest["entries"]}
+    digests = {entry["id"]: entry.get("entry") for entry in manifest["entries"]}
     older = [name for name in shown if name in expected and digests[name] != expected[name]]
     if older:
         yield Fault(where, f"its patch manifest shows another text of {', '.join(older)} than patches.yaml", mend)

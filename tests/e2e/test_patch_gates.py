@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import httpx
 import pytest
 
 from gb10 import patches
-from tests.e2e.conftest import BASE, EngineImages, Sandbox, hashes_of
+from tests.conftest import ROOT
+from tests.e2e.conftest import BASE, EngineImages, Sandbox, build_engine, hashes_of
 from tests.e2e.states import by_hand
 
 pytestmark = pytest.mark.docker
@@ -63,6 +67,17 @@ def test_an_image_whose_manifest_lacks_a_patch_is_not_deployed(sandbox: Sandbox)
     result = sandbox.gb10("deploy-baseline")
     assert result.code == 2
     assert "images.eager: its patch manifest lacks test-adaptation; run: make images" in result.err
+
+
+def test_an_image_that_was_built_from_another_text_of_a_patch_is_not_deployed(sandbox: Sandbox, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "tests/engine", tmp_path / "engine")
+    patch = tmp_path / "engine/patches.yaml"
+    patch.write_text(patch.read_text().replace(".patched", ".patched.before"))
+    build_engine(sandbox.node, f"{sandbox.project}/engine:eager", {}, str(tmp_path / "engine"))
+    result = sandbox.gb10("deploy-baseline")
+    assert result.code == 2
+    what = "images.eager: its patch manifest shows another text of test-version than patches.yaml; run: make images"
+    assert what in result.err
 
 
 def test_a_graph_image_whose_manifest_lacks_a_patch_is_not_tried(
