@@ -14,6 +14,8 @@ from gb10.node import Container
 from gb10.site import Site
 from gb10.state import State
 
+REWRITE = "run: make restore (it proves the node and writes it), or pull the commit that the node's owner made of it"
+
 
 @pytest.mark.baseline
 def test_a_baseline_is_stored_with_its_bytes_intact(host: Any, state: State, state_on_node: Path) -> None:
@@ -57,9 +59,9 @@ def test_every_rendered_file_fits_the_variables(site: Site) -> None:
 def test_state_md_says_what_runs(site: Site, state: State, deployed: Deployed, container: Container) -> None:
     written = statefile.identity_in(site.directory / "STATE.md")
     if written is None:
-        fail("a generated block in STATE.md", "none", "run: make restore (it proves the node and writes it)")
+        fail("a generated block in STATE.md", "none", REWRITE)
     lease = state.lease()
     now = statefile.identity(deployed.baseline, container.id, lease.experiment if lease else None)
     stale = [f"{key} {written.get(key)}" for key, value in now.items() if written.get(key) != value]
     if stale:
-        fail("a STATE.md of now", f"a stale one ({stale[0]})", "run: make restore (it proves the node and writes it)")
+        fail("a STATE.md of now", f"a stale one ({stale[0]})", REWRITE)

@@ -61,13 +61,14 @@ def connected(url: str, project: str, state_root: Path | None, ssh_config: Path 
     Raises `RefusedError` when there is no way to the node or nothing was deployed there.
     """
     target = _target(url)
-    directory = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
+    directory = Path(tempfile.mkdtemp(prefix="gb10-ssh-", dir="/tmp"))  # a socket's path is short: about 100 bytes
     config = directory / "config"
     theirs = ssh_config.absolute() if ssh_config else "~/.ssh/config"
     config.write_text(CONFIG.format(directory=directory, connect_s=CONNECT_S, ssh_config=theirs))
     ssh = ["ssh", "-F", str(config), *target]
     try:
         found = _fetch(ssh, url, project, state_root, directory / "state")
+        _engine_answers(ssh, url)
         yield Remote(f"{url}?ssh_config={config}&controlpersist=0", directory / "state", f"{found}/{project}")
     finally:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -96,29 +97,14 @@ def _fetch(ssh: list[str], url: str, project: str, state_root: Path | None, copy
     default = '"${GB10_STATE:-/var/lib/gb10}" /var/lib/gb10 "${XDG_STATE_HOME:-$HOME/.local/state}/gb10"'
     roots = shlex.quote(str(state_root)) if state_root else default
     script = FETCH.format(roots=roots, project=shlex.quote(project), records=" ".join(RECORDS))
-    try:
-        result = subprocess.run(
-            [*ssh, f"sh -c {shlex.quote(script)}"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=FETCH_S,
-            check=False,
-        )
-    except OSError as error:
-        raise RefusedError("ssh", f"cannot be run ({error.strerror})", "install openssh-client") from None
-    except subprocess.TimeoutExpired:
-        raise RefusedError(url, f"no answer within {FETCH_S} s", f"try it by hand: {' '.join(ssh)} true") from None
+    result = _run(ssh, url, script)
     if result.returncode == 44:
         where = str(state_root or "/var/lib/gb10 or ~/.local/state/gb10")
         what = f"no state of {project} in {where} there"
         raise RefusedError(url, what, "log in as the user who deploys, or name the root with --state")
     if result.returncode != 0:
-        reason = (result.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {result.returncode}"])[
-            -1
-        ]
-        raise RefusedError(
-            url, f"its state cannot be read ({reason})", f"try it by hand: {' '.join([*ssh[:1], *ssh[3:]])}"
-        )
+        by_hand = f"try it by hand: ssh {shlex.join(ssh[3:])}"
+        raise RefusedError(url, f"its state cannot be read ({_reason(result)})", by_hand)
     root, _, archive = result.stdout.partition(b"\n")
     if len(archive) > MOST_BYTES:
         raise RefusedError(url, "its state's records are larger than 64 MiB", "look into the directory on the node")
@@ -131,3 +117,27 @@ def _fetch(ssh: list[str], url: str, project: str, state_root: Path | None, copy
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data.read())
     return root.decode("utf-8", "replace")
+
+
+def _engine_answers(ssh: list[str], url: str) -> None:
+    """Raises `RefusedError` when Docker does not answer there: then nothing can be read, and nothing is red."""
+    result = _run(ssh, url, "timeout 20 docker version --format '{{.Server.Version}}'")
+    if result.returncode != 0:
+        what = f"docker does not answer there ({_reason(result)})"
+        raise RefusedError(url, what, "start it, or log in as root or a member of the group docker")
+
+
+def _run(ssh: list[str], url: str, script: str) -> subprocess.CompletedProcess[bytes]:
+    command = [*ssh, f"sh -c {shlex.quote(script)}"]
+    try:
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=FETCH_S, check=False)
+    except OSError as error:
+        raise RefusedError("ssh", f"cannot be run ({error.strerror})", "install openssh-client") from None
+    except subprocess.TimeoutExpired:
+        by_hand = f"try it by hand: ssh {shlex.join(ssh[3:])}"
+        raise RefusedError(url, f"no answer within {FETCH_S} s", by_hand) from None
+
+
+def _reason(result: subprocess.CompletedProcess[bytes]) -> str:
+    lines = result.stderr.decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else f"exit code {result.returncode}"

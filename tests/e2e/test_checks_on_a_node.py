@@ -169,6 +169,11 @@ def test_a_host_that_cannot_be_reached_or_has_no_state_is_one_line(watched: Watc
         assert result.code == 2, result.out
         assert says in result.err
         assert len(result.err.splitlines()) == 1, result.err
+    there.run("mount --bind /dev/null /var/run/docker.sock")
+    result = box.gb10("verify", "--host", there.url, *config)
+    there.run("umount /var/run/docker.sock")
+    assert result.code == 2, result.out
+    assert "docker does not answer there" in result.err
     box.state_root.joinpath("elsewhere").mkdir()
     result = box.gb10("verify", "--host", there.url, *config, "--state", f"{box.state_root}/elsewhere")
     assert result.code == 2
