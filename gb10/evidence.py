@@ -47,6 +47,7 @@ class Evidence:
             "kind": "record",
             "what": what,
             "project": context.site.project,
+            "host": facts.host_name(),
             "started_at": now(),
             "commit": commit.id,
             "changed_files": {"unknown": commit.unknown} if commit.unknown else commit.dirty,
@@ -124,6 +125,7 @@ class Evidence:
 
     def smoke(self, judged: list[Judged], key: str = "smoke") -> None:
         """The judged answers: prompts by hash, answers as given."""
+        self.record["sampling"] = {"temperature": client.TEMPERATURE, "seed": client.SEED}
         self.record[key] = [j.as_json() for j in judged]
         self.save()
 
@@ -159,9 +161,10 @@ class Evidence:
         self.record["verdict"] = verdict
         self.record["boot_id"]["after"] = facts.boot_id().as_json()
         self.record["oom_kill"]["after"] = facts.oom_kill_count().as_json()
-        available = facts.available_bytes()
-        self.record["available_bytes"]["after"] = available.as_json()
-        self.record["available_bytes"]["lowest"] = self._low_water.stop(available).as_json()
+        available, memory = facts.available_bytes(), self.record["available_bytes"]
+        memory["after"] = available.as_json()
+        lowest, guarded = self._low_water.stop(available), self.record.get("guard", {}).get("lowest_available_bytes")
+        memory["lowest"] = min(lowest.value, guarded) if lowest.value and guarded else lowest.as_json()
         self.record["failed_units"] = _failed_units()
         self._write("manifest.json", self._manifest())
         self.save()

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gb10 import effect, files, launch, preflight, restore, statefile
+from gb10 import effect, facts, files, launch, preflight, restore, statefile
 from gb10.context import Context
 from gb10.deploy import Outcome, checked, described
 from gb10.engine import client, smoke
@@ -63,6 +63,8 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
         with preflight.nothing_touched_yet():
             evidence = Evidence(context, f"try-{name}")
             evidence.record |= {"experiment": name, "overlays": overlays}
+            for container in context.node.containers(context.site.project):  # the one that preflight proved
+                evidence.record["replaced_container"] = {"id": container.id, "started_at": container.started_at}
             paths = _stored_files(context, evidence, overlays)
         lease = lease_for(name, overlays, "lease", v.limits.ready_s + hold_s + SPARE_S, baseline.key)
         guard = Guard(
@@ -116,6 +118,7 @@ def _trial(context: Context, paths: list[Path], evidence: Evidence, hold_s: floa
 
     container = launch.launch(context, target, stage)
     evidence.container("experiment_container", container)
+    evidence.record["available_bytes"]["experiment_ready"] = facts.available_bytes().as_json()
     with stage("prove"):
         _prove(context, container, overlays, evidence, trial)
     if hold_s > 0:
@@ -190,7 +193,9 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         if isinstance(error, NotOnBaselineError):
             raise
         raise NotOnBaselineError(where, described(error), "make status, then: make restore") from error
-    end = "interrupted" if trial.interrupted else "failed" if trial.failure else "passed"
+    idle = evidence.record.get("graph_effective", {}).get("value") is False
+    passed = "passed without effect" if idle else "passed"
+    end = "interrupted" if trial.interrupted else "failed" if trial.failure else passed
     evidence.close(f"{end}, restored")
     statefile.update(context, evidence)
     mend = f"the baseline serves again; see {evidence.directory}"
@@ -198,4 +203,5 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         raise StoppedError(where, trial.failure, mend)
     if trial.failure:
         raise FailedError(where, trial.failure, mend, tail=trial.tail)
-    return Outcome(f"{where} passed, and the baseline serves again", evidence, report)
+    graphs = " (its graphs were not in effect)" if idle else ""
+    return Outcome(f"{where} passed{graphs}, and the baseline serves again", evidence, report)

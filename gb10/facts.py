@@ -77,6 +77,11 @@ def nvidia_driver() -> Fact[str]:
     return Fact(None, "/proc/driver/nvidia/version is not there: no NVIDIA driver is loaded")
 
 
+def host_name() -> str:
+    """The name of this node."""
+    return os.uname().nodename
+
+
 def kernel() -> str:
     """Release of the running kernel."""
     return os.uname().release

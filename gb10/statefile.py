@@ -70,18 +70,22 @@ def _block(context: Context, evidence: Evidence, runs: str) -> str:
     v, history = context.site.variables, context.state.history()
     known = identity(baseline, container.get("id"), lease.experiment if lease else None)
     rows = [
+        ("node", facts.host_name()),
         ("runs", runs),
         ("compose.yaml", _bytes(baseline)),
         ("image", _image(container)),
         ("patches in it", _patches(container)),
-        ("deployed", baseline.deployed_at if baseline else "never"),
+        ("deployed", _deployed(context.site.directory, baseline)),
         ("container", _container(container)),
         ("health", container.get("health", "not looked at by this command")),
         ("restart policy", container.get("restart_policy", "not looked at by this command")),
         ("answers", _answers(record)),
         ("checks", _checks(record)),
         ("available memory", _memory(record)),
-        ("oom_kill", _shown(facts.oom_kill_count()) + (f" ({history.oom_kill} at the deploy)" if history else "")),
+        (
+            "oom_kill",
+            _shown(facts.oom_kill_count()) + (f" since boot ({history.oom_kill} at the deploy)" if history else ""),
+        ),
         ("failed units, system", _units(facts.failed_units())),
         ("failed units, user", _units(facts.failed_units(user=True))),
         ("last command", f"{record['what']}: {record['verdict']}; record: `{_place(evidence.directory)}/record.json`"),
@@ -91,7 +95,10 @@ def _block(context: Context, evidence: Evidence, runs: str) -> str:
         ("written", now()),
     ]
     table = "| | |\n|---|---|\n" + "".join(f"| {name} | {_cell(value)} |\n" for name, value in rows)
-    mend = "Is it still so? `make verify` compares all of this with the node (and says when this block is stale)."
+    mend = (
+        "Is it still so? `make verify` compares it with the node, and says when this block is stale. In trouble: `make restore`.\n"
+        "The fields of the records are explained in the repository's docs/how-it-works.md, under Evidence."
+    )
     return f"{IDENTITY}{json.dumps(known, sort_keys=True)} -->\n{table}\n{mend}\n"
 
 
@@ -110,6 +117,15 @@ def _bytes(baseline: Baseline | None) -> str:
     return f"SHA-256 `{baseline.sha256[:12]}`, commit `{baseline.commit[:12]}`{dirty}"
 
 
+def _deployed(site: Path, baseline: Baseline | None) -> str:
+    """When, and the record of that deploy where it is still there."""
+    if baseline is None:
+        return "never"
+    stamp = baseline.deployed_at.replace(":", "").replace("-", "")
+    earlier = [p for p in sorted((site / "evidence").glob("*-deploy-baseline*")) if p.name[:16] <= stamp]
+    return baseline.deployed_at + (f", record: `{_place(earlier[-1])}/record.json`" if earlier else "")
+
+
 def _image(container: dict[str, Any]) -> str:
     if not container:
         return "not looked at by this command"
@@ -121,12 +137,14 @@ def _patches(container: dict[str, Any]) -> str:
     found = container.get("patches", {"unknown": "not looked at by this command"})
     if "unknown" in found:
         return f"unknown ({found['unknown']})"
-    return ", ".join(f"{name}: {outcome}" for name, outcome in found.items() if outcome != "off") or "none"
+    off = sum(outcome == "off" for outcome in found.values())
+    asked = ", ".join(f"{name}: {outcome}" for name, outcome in found.items() if outcome != "off") or "none"
+    return asked + (f"; {off} more are off" if off else "")
 
 
 def _container(container: dict[str, Any]) -> str:
     return (
-        f"`{container['name']}` id `{container['id'][:12]}`, serves since {container['started_at'][:19]}Z"
+        f"`{container['name']}` id `{container['id'][:12]}`, started {container['started_at'][:19]}Z"
         if container
         else "not looked at by this command"
     )
@@ -152,7 +170,9 @@ def _checks(record: dict[str, Any]) -> str:
     results = report["results"]
     counts = [f"{sum(r['outcome'] == o for r in results)} {o}" for o in ("passed", "failed", "unknown", "acknowledged")]
     red = [f"{r['sentence']}: {r['message']}" for r in results if r["outcome"] == "failed"]
-    return ", ".join(counts) + (f"; red: {'; '.join(red)}" if red else "")
+    unseen = [r["sentence"] for r in results if r["outcome"] == "unknown"]
+    named = (f"; red: {'; '.join(red)}" if red else "") + (f"; unknown: {', '.join(unseen)}" if unseen else "")
+    return ", ".join(counts) + named
 
 
 def _memory(record: dict[str, Any]) -> str:

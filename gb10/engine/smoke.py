@@ -26,6 +26,7 @@ class Judged:
     why: str
     prompt: str
     prompt_sha256: str
+    expect: dict[str, Any]
     answer: str
     finish_reason: str
     usage: dict[str, int] | None
@@ -66,8 +67,9 @@ def _ask(url: str, v: Variables, case: SmokeCase) -> Answer | str:
 def judge(case: SmokeCase, answer: Answer | str) -> Judged:
     """The verdict on one answer; a text in its place is the reason why there is none."""
     digest = hashlib.sha256(case.prompt.encode()).hexdigest()
+    rule = case.expect.model_dump(exclude_none=True)
     if isinstance(answer, str):
-        return Judged(case.name, False, answer, case.prompt, digest, "", "none", None, 0.0)
+        return Judged(case.name, False, answer, case.prompt, digest, rule, "", "none", None, 0.0)
     why = _fault(case.expect, answer)
     shown = answer.text or json.dumps([call.get("function") for call in answer.tool_calls], ensure_ascii=False)
     return Judged(
@@ -76,6 +78,7 @@ def judge(case: SmokeCase, answer: Answer | str) -> Judged:
         why,
         case.prompt,
         digest,
+        rule,
         shown,
         answer.finish_reason,
         answer.usage,

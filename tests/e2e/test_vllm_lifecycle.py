@@ -68,7 +68,7 @@ def test_the_graph_experiment_runs_is_judged_and_gives_way_to_the_same_baseline(
     assert result.code == 0, result.err
     assert "graph overlay: applied, not effective" in result.err
     record = vllm.evidence()
-    assert record["verdict"] == "passed, restored"
+    assert record["verdict"] == "passed without effect, restored"
     assert record["graph_effective"]["value"] is False
     assert any(word.startswith("--compilation-config=") for word in record["experiment_container"]["argv"])
     assert record["experiment_container"]["restart_policy"] == "no"
