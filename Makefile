@@ -31,13 +31,13 @@ diff: setup ## Rendered files against vars.yaml, then the running container agai
 	@$(PYTHON_BIN) render.py --site $(SITE) --diff
 	@$(GB10) diff --site $(SITE)
 verify: setup ## Is the node what the repository says? Changes nothing (HOST=ssh://user@node: from another machine; REPORT=dir: JUnit, JSON)
-	@$(GB10) verify --site $(SITE) $(if $(HOST),--host $(HOST)) $(if $(REPORT),--report $(REPORT))
+	@$(GB10) verify --site $(SITE) $(if $(filter ssh://%,$(HOST)),--host $(HOST)) $(if $(REPORT),--report $(REPORT))
 status: setup ## What runs now, since when
 	@$(GB10) status --site $(SITE)
 
 ##@ Changes the node
-deploy-baseline: setup ## Start the rendered baseline, prove it, keep its bytes (ALLOW_DIRTY=1 for uncommitted files)
-	@$(GB10) deploy-baseline --site $(SITE) $(if $(DRY_RUN),--dry-run)
+deploy-baseline: setup ## Start the rendered baseline, prove it, keep its bytes (ALLOW_DIRTY=1: uncommitted files, FRESH=1: a new start)
+	@$(GB10) deploy-baseline --site $(SITE) $(if $(FRESH),--fresh) $(if $(DRY_RUN),--dry-run)
 try: setup ## Try EXPERIMENT=name on top of the baseline, then restore (HOLD=seconds keeps it up)
 	@$(GB10) try $(EXPERIMENT) --site $(SITE) $(if $(HOLD),--hold $(HOLD)) $(if $(DRY_RUN),--dry-run)
 try-graph: EXPERIMENT = graph

@@ -9,23 +9,30 @@ import pytest
 from conftest import Deployed, fail
 
 from gb10 import statefile
+from gb10.errors import RefusedError
 from gb10.files import sha256
 from gb10.node import Container
 from gb10.site import Site
 from gb10.state import State
 
+RESTORE = "run: make restore (it looks for a copy in the evidence)"
 REWRITE = "run: make restore (it proves the node and writes it), or pull the commit that the node's owner made of it"
 
 
 @pytest.mark.baseline
 def test_a_baseline_is_stored_with_its_bytes_intact(host: Any, state: State, state_on_node: Path) -> None:
-    record = state.read_record("current.json")
-    if record is None:
-        fail("a deployed baseline", f"none in {state_on_node}", "run: make deploy-baseline")
-    file = host.file(str(state_on_node / "baselines" / record["key"] / "compose.yaml"))
-    found = sha256(file.content)[:12] if file.exists else "no file"
-    if found != record["sha256"][:12]:
-        fail(f"SHA-256 {record['sha256'][:12]}", found, "run: make restore (it looks for a copy in the evidence)")
+    try:
+        record = state.read_record("current.json")
+        if record is None:
+            fail("a deployed baseline", f"none in {state_on_node}", "run: make deploy-baseline")
+        file = host.file(str(state_on_node / "baselines" / str(record.get("key")) / "compose.yaml"))
+        wanted, found = str(record.get("sha256"))[:12], sha256(file.content)[:12] if file.exists else "no file"
+        if found != wanted:
+            fail(f"SHA-256 {wanted}", found, RESTORE)
+        state.current()
+    except RefusedError as error:
+        fault = error.faults[0]
+        fail("a stored baseline that can be read", f"{Path(fault.where).name}: {fault.what}", RESTORE)
 
 
 @pytest.mark.baseline
@@ -61,7 +68,9 @@ def test_state_md_says_what_runs(site: Site, state: State, deployed: Deployed, c
     if written is None:
         fail("a generated block in STATE.md", "none", REWRITE)
     lease = state.lease()
-    now = statefile.identity(deployed.baseline, container.id, lease.experiment if lease else None)
+    now = statefile.identity(
+        deployed.baseline, (container.id, container.started_at), lease.experiment if lease else None
+    )
     stale = [f"{key} {written.get(key)}" for key, value in now.items() if written.get(key) != value]
     if stale:
         fail("a STATE.md of now", f"a stale one ({stale[0]})", REWRITE)

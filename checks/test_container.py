@@ -9,6 +9,7 @@ import pytest
 from conftest import Deployed, fail, unknown
 
 from gb10 import patches
+from gb10.arguments import PROFILES_DIR
 from gb10.comparison import differences, short
 from gb10.node import Container
 from gb10.site import Site
@@ -70,23 +71,30 @@ def test_every_aspect_is_the_baselines(
 
 
 @pytest.mark.baseline
-def test_no_profiler_is_left(container: Container, site: Site) -> None:
-    profile = site.variables.profile
+def test_no_profiler_is_left(container: Container) -> None:
     words = [word for word in container.argv if word.startswith("--profiler-config") or word.endswith("/nsys")]
-    paths = {profile.output_dir, profile.nsys_dir} - {None}
-    words += [m["Source"] for m in container.raw["Mounts"] if m.get("Source") in paths]
+    words += [m["Destination"] for m in container.raw["Mounts"] if m["Destination"] == PROFILES_DIR]
     if words:
         fail("no argument or mount of a profiler", words[0].partition("=")[0], RESTORE)
 
 
 @pytest.fixture(scope="module")
 def manifest(host: Any, serving: Container) -> dict[str, Any] | None:
-    """The patch manifest in the running container; None when it has none."""
-    text = host.run("timeout 20 docker exec %s cat %s", serving.id, patches.MANIFEST).stdout
+    """The patch manifest in the running container; None when its image has none."""
+    result = host.run("timeout 20 docker exec %s cat %s", serving.id, patches.MANIFEST)
+    if result.rc != 0 and "No such file" not in result.stderr:
+        unknown(f"the container's patch manifest cannot be read (exit code {result.rc})")
+    if result.rc != 0:
+        changes = host.run("timeout 20 docker diff %s", serving.id).stdout.splitlines()
+        if f"D {patches.MANIFEST}" in changes:
+            fail(
+                "the image's patch manifest", "it was removed in the container", "run: make restore (a fresh container)"
+            )
+        return None
     try:
-        return patches.parsed(text) if text else None
+        return patches.parsed(result.stdout)
     except (ValueError, KeyError, TypeError):
-        fail("a patch manifest in the container", "another text", "build the image again: make images")
+        fail("a patch manifest in the container", "another text", "run: make restore; if it stays, make images")
 
 
 @pytest.mark.baseline
@@ -94,9 +102,15 @@ def test_patched_files_are_as_the_image_was_built(
     host: Any, serving: Container, manifest: dict[str, Any] | None
 ) -> None:
     """Read in the running container: a file changed by hand in there is not what the image id stands for."""
+    if manifest is None:
+        return
+    if manifest["schema"] != patches.SCHEMA:
+        unknown(f"the image's patch manifest has schema {manifest['schema']}, this version reads {patches.SCHEMA}")
     names = patches.files_of(manifest)
-    sums = host.run(f"timeout 20 docker exec {serving.id} sha256sum {shlex.join(names)}") if names else None
-    words = [line.split("  ", 1) for line in (sums.stdout if sums else "").splitlines()]
+    result = host.run(f"timeout 20 docker exec {serving.id} sha256sum {shlex.join(names)}") if names else None
+    if result and result.rc != 0 and "No such file" not in result.stderr:
+        unknown(f"the patched files cannot be read (exit code {result.rc})")
+    words = [line.split("  ", 1) for line in (result.stdout if result else "").splitlines()]
     found = patches.problems(manifest, {path: digest for digest, path in words}, [])
     if found:
         fail("the files of the image's patch manifest", found[0], "run: make restore (a fresh container)")
@@ -104,11 +118,14 @@ def test_patched_files_are_as_the_image_was_built(
 
 @pytest.mark.repository
 def test_the_image_has_the_repositorys_patches(manifest: dict[str, Any] | None, site: Site) -> None:
-    wanted, shown = patches.expected_ids(site.variables, "eager"), patches.shown_ids(manifest)
+    wanted, shown = patches.expected(site.variables, "eager"), patches.shown_ids(manifest)
+    texts = {entry["id"]: entry["entry"] for entry in (manifest or {}).get("entries", [])}
     missing = [name for name in wanted if name not in shown]
-    if missing:
-        found = f"without {', '.join(missing)}" if manifest else "no patch manifest in it"
-        fail(f"an image with {', '.join(wanted)}", found, "run: make images, then make deploy-baseline")
+    older = [name for name in wanted if name in shown and texts[name] != wanted[name]]
+    if missing or older:
+        found = f"without {', '.join(missing)}" if missing else f"with another text of {', '.join(older)}"
+        mend = "run: make images, then make deploy-baseline"
+        fail(f"an image with {', '.join(wanted)}", found if manifest else "no patch manifest in it", mend)
 
 
 @pytest.mark.history
@@ -119,13 +136,17 @@ def test_the_engine_was_never_restarted(history: History, container: Container) 
 
 
 @pytest.mark.history
-def test_nothing_in_the_container_was_killed_for_memory(host: Any, serving: Container) -> None:
+def test_nothing_in_the_container_was_killed_for_memory(host: Any, container: Container) -> None:
     """Docker's own flag is unreliable (moby#15621); the cgroup's counter also sees a child that was killed."""
+    mend = "find out what grew (docker logs, dmesg), then: make acknowledge"
+    if container.oom_killed:
+        fail("0 OOM kills", "OOMKilled set by Docker", mend)
+    if not container.running:
+        unknown(f"the engine is not running ({container.status}), so its cgroup is gone")
     names = " ".join(CGROUP_EVENTS)
-    result = host.run("timeout 20 docker exec %s sh -c %s", serving.id, f"cat {names} 2>/dev/null")
+    result = host.run("timeout 20 docker exec %s sh -c %s", container.id, f"cat {names} 2>/dev/null")
     counts = [int(line.split()[1]) for line in result.stdout.splitlines() if line.startswith("oom_kill ")]
-    if not counts and not serving.oom_killed:
+    if not counts:
         unknown("the container does not see its cgroup's oom_kill counter")
-    if serving.oom_killed or counts[0]:
-        found = f"{counts[0]} in its cgroup" if counts else "OOMKilled set by Docker"
-        fail("0 OOM kills", found, "find out what grew (docker logs, dmesg), then: make acknowledge")
+    if counts[0]:
+        fail("0 OOM kills", f"{counts[0]} in its cgroup", mend)

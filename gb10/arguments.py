@@ -49,7 +49,8 @@ def engine_arguments(v: Variables, *, graph: bool) -> list[str]:
 def profiler_entrypoint(v: Variables) -> list[str]:
     """The entrypoint under the profiler: the engine's own, wrapped (nsys) and told to accept start and stop requests."""
     if v.profile.tool == "torch":
-        config = {"profiler": "torch", "torch_profiler_dir": PROFILES_DIR}
+        # with stacks a busy machine's longer window took the container past 6 GiB
+        config = {"profiler": "torch", "torch_profiler_dir": PROFILES_DIR, "torch_profiler_with_stack": False}
         return [*v.engine.entrypoint, f"--profiler-config={compact(config)}"]
     return [
         f"{v.profile.nsys_dir}/bin/nsys",

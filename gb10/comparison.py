@@ -5,6 +5,7 @@ What is not committed may be a secret, and is named but not shown: a foreign arg
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,9 +132,10 @@ def limits_of(container: Container) -> dict[str, int]:
 def shown(word: str) -> str:
     """An argument that is not in a committed file, without what may be a secret: values only of flags that vars.yaml has keys for."""
     name, separator, _ = word.partition("=")
-    if name in OWNED_FLAGS or (word.startswith("-") and not separator):
+    flag = re.fullmatch(r"--[a-z0-9_.-]+", name)
+    if name in OWNED_FLAGS or (flag and not separator):
         return word
-    return f"{name}=(value not shown)" if word.startswith("-") else "(a word that is not shown)"
+    return f"{name}=(value not shown)" if flag else "(a word that is not shown)"
 
 
 def public(argv: list[str], committed: set[str]) -> list[str]:

@@ -70,12 +70,11 @@ def _previous(context: Context) -> Baseline | None:
 def _deploy(
     context: Context, target: Target, baseline: Baseline, previous: Baseline | None, evidence: Evidence, fresh: bool
 ) -> Outcome:
-    same = previous is not None and previous.key == baseline.key and not fresh
-    if same and launch.running(context, target):
+    restored = None
+    if previous is not None and previous.key == baseline.key and not fresh and launch.running(context, target):
         restored = restore.restore(context, evidence.stage)
         container, judged = restored.container, restored.smoke
     else:
-        same = False
         container = launch.launch(context, target, evidence.stage)
         with evidence.stage("smoke"):
             v, note = context.site.variables, context.progress.note
@@ -86,16 +85,21 @@ def _deploy(
     if wrong:
         what = f"answers {wrong[0].name} wrongly ({wrong[0].why})"
         raise FailedError(container.name, what, "compare vars.yaml and image with the last good ones")
-    if not same:
+    if restored is None:
         context.state.promote(replace(baseline, deployed_at=now()), History.now())
         launch.keep_log(context, container)
     statefile.update(context, evidence)
     report = checked(context, evidence)
     if report.off_baseline:
         raise FailedError("checks", report.off_baseline[0], "run: make verify")
-    evidence.close("already deployed" if same else "deployed")
+    verdict, line = "deployed", "the baseline is deployed"
+    if restored is not None:
+        evidence.recovered(restored, report, "make deploy-baseline, of what runs")
+        verdict, line = "already deployed", "the baseline was running already and is proved"
+        if restored.moved:
+            verdict, line = "restored", "the baseline was running already, failed its proof and was started anew"
+    evidence.close(verdict)
     statefile.update(context, evidence)
-    line = "the baseline was running already and is proved" if same else "the baseline is deployed"
     return Outcome(line, evidence, report)
 
 
@@ -122,7 +126,13 @@ def _go_back(
     evidence.also_ran(context.state.file_of(previous))
     evidence.container("baseline", restored.container)
     evidence.smoke(restored.smoke)
-    evidence.recovered(restored, None, "the deploy was interrupted" if interrupted else "the deploy failed")
+    statefile.update(context, evidence)
+    try:
+        report = checked(context, evidence)
+    except Exception as error:  # the restore is proved; that the checks could not be asked is a line in its record
+        report = verify.Report(broken=described(error))
+        evidence.record["checks"] = report.as_json()
+    evidence.recovered(restored, report, "the deploy was interrupted" if interrupted else "the deploy failed")
     evidence.close("interrupted, restored" if interrupted else "failed, restored")
     statefile.update(context, evidence)
     kind = StoppedError if interrupted else FailedError
@@ -158,10 +168,12 @@ def recorded_restore(context: Context) -> Outcome:
         evidence.recovered(restored, report, "make restore")
         if report.off_baseline:
             raise NotOnBaselineError("checks", report.off_baseline[0], "mend it, then: make restore")
-    except Gb10Error:
+    except Exception as error:
         evidence.close("not on a baseline")
         statefile.update(context, evidence, runs=statefile.BROKEN)
-        raise
+        if isinstance(error, NotOnBaselineError):
+            raise
+        raise NotOnBaselineError("restore", described(error), "make status, then: make restore") from error
     evidence.close("restored" if restored.moved else "was on the baseline already")
     statefile.update(context, evidence)
     line = "the baseline is restored" if restored.moved else "the node was on its baseline already"

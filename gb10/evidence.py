@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from gb10 import comparison, facts, files, patches
 from gb10.context import Context
 from gb10.engine import client
 from gb10.engine.smoke import Judged
+from gb10.errors import Gb10Error
 from gb10.memory import LowWater
 from gb10.node import Container
 from gb10.overlays import unescaped
@@ -98,16 +99,13 @@ class Evidence:
     def container(self, key: str, container: Container) -> None:
         """Identify a container: which image and arguments ran, since when, and which patches are in the image."""
         node = self.context.node
-        manifest = patches.manifest_in(node, container)
         self.record[key] = {
             "id": container.id,
             "name": container.name,
             "image_id": container.image_id,
             "image_tag": container.image_tag,
-            "image_digests": list((node.image(container.image_id) or {}).get("RepoDigests") or []),
-            "patches": {"unknown": "the image has no patch manifest"}
-            if manifest is None
-            else {entry["id"]: entry["outcome"] for entry in manifest["entries"]},
+            "image_digests": _read(lambda: list((node.image(container.image_id) or {}).get("RepoDigests") or [])),
+            "patches": _read(lambda: _outcomes(patches.manifest_in(node, container))),
             "argv": comparison.public(container.argv, self._committed),
             "started_at": container.started_at,
             "restart_policy": container.restart_policy,
@@ -115,8 +113,8 @@ class Evidence:
             "health": container.health,
         }
         self.record["versions"] = {
-            "docker": node.version().get("Version"),
-            "compose": node.run(self.context.project.version()).strip(),
+            "docker": _read(lambda: str(node.version()["Version"])),
+            "compose": _read(lambda: node.run(self.context.project.version()).strip()),
             "vllm": client.version(self.context.site.url) or {"unknown": "GET /version did not answer"},
             "driver": facts.nvidia_driver().as_json(),
             "kernel": facts.kernel(),
@@ -124,7 +122,7 @@ class Evidence:
         self.save()
 
     def smoke(self, judged: list[Judged], key: str = "smoke") -> None:
-        """The judged answers: prompts by hash, answers as given."""
+        """The judged answers: prompt, rule, answer and verdict."""
         self.record["sampling"] = {"temperature": client.TEMPERATURE, "seed": client.SEED}
         self.record[key] = [j.as_json() for j in judged]
         self.save()
@@ -176,18 +174,20 @@ class Evidence:
     def _manifest(self) -> dict[str, Any]:
         """Raw files of this command: they may hold arguments and secrets and stay in the state directory (0700)."""
         head = {"schema": SCHEMA, "kind": "manifest", "at": now()}
-        try:
-            raw = self.context.state.raw_directory()
-            return head | {"directory": str(raw), "files": list_files(raw, self.began)}
-        except OSError as error:
-            return head | {"files": {"unknown": f"{error.strerror}"}}
+        raw = self.context.state.directory / "raw"
+        return head | {"directory": str(raw), "files": files_since(raw, self.began)}
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
-        """A full disk is told, and never breaks off a restore."""
+        """A full disk is told, and never breaks off a restore; nor does text that is none (an engine's lone surrogate)."""
         try:
             files.write_json(self.directory / name, document)
-        except OSError as error:
-            self.context.progress.note(f"{self.directory}: the evidence could not be written ({error.strerror})")
+        except (OSError, ValueError) as error:
+            self.context.progress.note(f"{self.directory / name} could not be written ({error})")
+
+
+def files_since(directory: Path, since: float) -> Any:
+    """`list_files`, or why it is unknown (a profiler's files can belong to another user)."""
+    return _read(lambda: list_files(directory, since))
 
 
 def list_files(directory: Path, since: float) -> list[dict[str, Any]]:
@@ -200,6 +200,22 @@ def list_files(directory: Path, since: float) -> list[dict[str, Any]]:
             size = path.stat().st_size
             found.append({"name": str(path.relative_to(directory)), "size_bytes": size, "sha256": digest})
     return found
+
+
+def _read(read: Callable[[], Any]) -> Any:
+    """A fact for the record, or why it is unknown: what only describes never breaks off what it describes."""
+    try:
+        return read()
+    except Gb10Error as error:
+        return {"unknown": error.faults[0].what}
+    except Exception as error:
+        return {"unknown": type(error).__name__}
+
+
+def _outcomes(manifest: dict[str, Any] | None) -> dict[str, str]:
+    if manifest is None:
+        return {"unknown": "the container has no patch manifest"}
+    return {entry["id"]: entry["outcome"] for entry in manifest["entries"]}
 
 
 def _failed_units() -> dict[str, Any]:

@@ -12,7 +12,7 @@ from gb10.context import Context
 from gb10.deploy import Outcome, checked, described
 from gb10.engine import client, smoke
 from gb10.errors import FailedError, NotOnBaselineError, RefusedError, StoppedError
-from gb10.evidence import Evidence, list_files
+from gb10.evidence import Evidence, files_since
 from gb10.guard import Guard
 from gb10.node import Container
 from gb10.signals import GuardTripped, Interrupted
@@ -181,7 +181,7 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         evidence.smoke(restored.smoke, "smoke_after_restore")
         if "profile" in evidence.record:
             output_dir = Path(context.site.variables.profile.output_dir)
-            evidence.record["profile"]["files"] = list_files(output_dir, evidence.began)
+            evidence.record["profile"]["files"] = files_since(output_dir, evidence.began)
         statefile.update(context, evidence)
         report = checked(context, evidence)
         evidence.recovered(restored, report, f"the end of experiment {name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 GIB = 1024**3
+KERNEL_STAMP = re.compile(r"^<\d+>\[\s*(\d+\.\d+)\]", re.M)
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,16 @@ def boot_id() -> Fact[str]:
     return Fact(lines[0].strip()) if lines else Fact(None, "the kernel gives no boot id")
 
 
-def uptime_s() -> Fact[float]:
-    """Seconds since boot, on the clock of the kernel log's time stamps."""
-    lines = _lines("/proc/uptime")
-    return Fact(float(lines[0].split()[0])) if lines else Fact(None, "/proc/uptime cannot be read")
+def kernel_log_end_s() -> Fact[float]:
+    """The time stamp of the kernel log's last line: the log's own clock, which drifts from every other one."""
+    try:
+        result = subprocess.run(
+            ["dmesg", "--raw"], capture_output=True, text=True, errors="replace", timeout=10, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Fact(None, f"dmesg did not answer ({type(error).__name__})")
+    stamps = KERNEL_STAMP.findall(result.stdout)
+    return Fact(float(stamps[-1])) if stamps else Fact(None, "the kernel log cannot be read (it needs root)")
 
 
 def nvidia_driver() -> Fact[str]:
@@ -124,7 +132,10 @@ def failed_units(user: bool = False) -> Fact[list[str]]:
     if result.returncode != 0:
         first = (result.stderr.strip().splitlines() or ["no reason given"])[0]
         return Fact(None, f"systemctl failed: {first}")
-    return Fact([unit["unit"] for unit in json.loads(result.stdout or "[]")])
+    try:
+        return Fact([unit["unit"] for unit in json.loads(result.stdout or "[]")])
+    except (ValueError, KeyError, TypeError):
+        return Fact(None, "systemctl gave no JSON")
 
 
 def processes_with(words: list[str]) -> list[int]:

@@ -180,7 +180,8 @@ def files_of(manifest: dict[str, Any] | None) -> list[str]:
 def parsed(text: str | bytes) -> dict[str, Any]:
     """A manifest's text as a document. Raises `ValueError`, `KeyError` or `TypeError` when it is none."""
     manifest = json.loads(text)
-    _ = [entry["outcome"] for entry in manifest["entries"]], [file["sha256_after"] for file in manifest["files"]]
+    _ = [(entry["id"], entry["outcome"], entry["entry"]) for entry in manifest["entries"]]
+    _ = [(file["path"], file["sha256_before"], file["sha256_after"]) for file in manifest["files"]]
     return dict(manifest)
 
 

@@ -51,5 +51,6 @@ def model_is_adapted(context: Context) -> Iterator[Fault]:
         "graph.adaptation",
         f"the patch manifest of images.graph lacks {wanted}, and the baseline's log has no line '{AUTO_ENABLED}': "
         "breakable graphs on a model without break points corrupt its output",
-        f"add the entry {wanted} to patches.yaml of images.graph and run: make images; or set graph.breakable: false",
+        f"add the entry {wanted} to patches.yaml of images.graph and run: make images; or set graph.breakable: false; "
+        "if vLLM enables them for this model and the line was rotated away: make deploy-baseline FRESH=1",
     )

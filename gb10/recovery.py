@@ -42,9 +42,10 @@ def _candidates(context: Context) -> list[Path]:
     for record in sorted((context.site.directory / "evidence").glob("*/record.json"), reverse=True):
         try:
             document = json.loads(record.read_text())
-        except (OSError, ValueError):
+            served = str(document.get("verdict", "")).startswith(SERVED)
+            tried = str(document.get("what", "")).startswith("try-")
+        except (OSError, ValueError, AttributeError):
             continue
-        served = str(document.get("verdict", "")).startswith(SERVED)
-        if (served or document.get("what", "").startswith("try-")) and (record.parent / "compose.yaml").is_file():
+        if (served or tried) and (record.parent / "compose.yaml").is_file():
             found.append(record.parent / "compose.yaml")
     return [*found, context.baseline_file]

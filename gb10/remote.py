@@ -30,22 +30,29 @@ BatchMode yes
 ConnectTimeout {connect_s}
 ServerAliveInterval 5
 ServerAliveCountMax 3
-Include {ssh_config}
+Include "{ssh_config}"
 Include /etc/ssh/ssh_config
 """
+MARK = b"gb10-state:"
 FETCH = """
 for root in {roots}; do
     if [ -d "$root/{project}" ]; then
-        cd "$root" && pwd && cd {project} && exec tar -cf - $(ls -d {records} 2>/dev/null)
+        cd "$root/{project}" || exit 45
+        printf '\\n{mark}%s\\n' "$root"
+        exec tar -cf - $(ls -d {records} 2>/dev/null)
     fi
 done
 exit 44
 """
+"""Looks where a deploy puts its state. The mark is where the output begins: a shell's start-up files may have printed before it."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A node behind SSH: Testinfra's host specification, the copy's root, and where the state lies on the node."""
+    """A node behind SSH: Testinfra's host specification, the copy's root, and where the state lies on the node.
+
+    Testinfra's `safe-ssh` tells a command's output from what the login shell's start-up files print.
+    """
 
     hosts: str
     state_root: Path
@@ -69,7 +76,9 @@ def connected(url: str, project: str, state_root: Path | None, ssh_config: Path 
     try:
         found = _fetch(ssh, url, project, state_root, directory / "state")
         _engine_answers(ssh, url)
-        yield Remote(f"{url}?ssh_config={config}&controlpersist=0", directory / "state", f"{found}/{project}")
+        yield Remote(
+            f"safe-{url.rstrip('/')}?ssh_config={config}&controlpersist=0", directory / "state", f"{found}/{project}"
+        )
     finally:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run([*ssh[:3], "-O", "exit", *target], capture_output=True, timeout=5, check=False)
@@ -86,7 +95,7 @@ def _target(url: str) -> list[str]:
     name = parts.netloc.rpartition("@")[2].partition(":")[0]
     words = [name, *([parts.username] if parts.username is not None else [])]
     plain = parts.scheme == "ssh" and not parts.password and parts.path in ("", "/")
-    if not plain or parts.query or port == -1 or not all(NAME.fullmatch(word) for word in words):
+    if not plain or set(url) & set("?#,") or port == -1 or not all(NAME.fullmatch(word) for word in words):
         raise RefusedError("--host", f"{url} is not a host", "write ssh://user@name, or ssh://user@name:port")
     user = ["-l", parts.username] if parts.username else []
     return [*user, *(["-p", str(port)] if port else []), name]
@@ -96,8 +105,11 @@ def _fetch(ssh: list[str], url: str, project: str, state_root: Path | None, copy
     """Copy the project's records into `copy`; returns the root on the node where they were found."""
     default = '"${GB10_STATE:-/var/lib/gb10}" /var/lib/gb10 "${XDG_STATE_HOME:-$HOME/.local/state}/gb10"'
     roots = shlex.quote(str(state_root)) if state_root else default
-    script = FETCH.format(roots=roots, project=shlex.quote(project), records=" ".join(RECORDS))
+    script = FETCH.format(roots=roots, project=shlex.quote(project), records=" ".join(RECORDS), mark=MARK.decode())
     result = _run(ssh, url, script)
+    if result.returncode == 45:
+        what = f"the state of {project} there cannot be read by this user"
+        raise RefusedError(url, what, "log in as the user who deploys")
     if result.returncode == 44:
         where = str(state_root or "/var/lib/gb10 or ~/.local/state/gb10")
         what = f"no state of {project} in {where} there"
@@ -105,18 +117,26 @@ def _fetch(ssh: list[str], url: str, project: str, state_root: Path | None, copy
     if result.returncode != 0:
         by_hand = f"try it by hand: ssh {shlex.join(ssh[3:])}"
         raise RefusedError(url, f"its state cannot be read ({_reason(result)})", by_hand)
-    root, _, archive = result.stdout.partition(b"\n")
+    root, _, archive = result.stdout.partition(b"\n" + MARK)[2].partition(b"\n")
     if len(archive) > MOST_BYTES:
         raise RefusedError(url, "its state's records are larger than 64 MiB", "look into the directory on the node")
     (copy / project).mkdir(parents=True, mode=0o700)
+    try:
+        _unpack(archive, copy / project)
+    except (tarfile.TarError, OSError) as error:
+        raise RefusedError(url, f"its state came back damaged ({error})", "try again") from None
+    return root.decode("utf-8", "replace")
+
+
+def _unpack(archive: bytes, directory: Path) -> None:
+    """Regular files only, and nothing outside the directory."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for member in tar:  # regular files only, and nothing outside the copy
+        for member in tar:
             data = tar.extractfile(member) if member.isfile() else None
             if data is not None and ".." not in PurePosixPath(member.name).parts:
-                path = copy / project / member.name.lstrip("/")
+                path = directory / member.name.lstrip("/")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data.read())
-    return root.decode("utf-8", "replace")
 
 
 def _engine_answers(ssh: list[str], url: str) -> None:

@@ -79,13 +79,13 @@ class History:
     boot_id: str | None
     oom_kill: int | None
     since: str
-    uptime_s: float | None = None
-    """Seconds since boot: the kernel log's lines after it are those since the deploy."""
+    kernel_log_s: float | None = None
+    """Stamp of the kernel log's last line: what comes after it came since the deploy."""
 
     @classmethod
     def now(cls) -> History:
         """What is read on this host now."""
-        return cls(facts.boot_id().value, facts.oom_kill_count().value, now(), facts.uptime_s().value)
+        return cls(facts.boot_id().value, facts.oom_kill_count().value, now(), facts.kernel_log_end_s().value)
 
 
 class State:
@@ -209,7 +209,11 @@ class State:
         """Every finding that was acknowledged since the last deploy."""
         history, record = self.history(), self._read("acknowledged.json") or {"records": []}
         since = history.since if history else ""
-        return {finding for entry in record["records"] if entry["at"] >= since for finding in entry["findings"]}
+        try:
+            return {finding for entry in record["records"] if entry["at"] >= since for finding in entry["findings"]}
+        except (KeyError, TypeError):
+            what = "does not hold the fields of this version"
+            raise RefusedError(str(self.directory / "acknowledged.json"), what, "move it away") from None
 
     # lease
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
+import re
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,11 +81,11 @@ class Report:
         for result in self.results:
             case = ElementTree.SubElement(suite, "testcase", classname=result.group, name=result.sentence)
             if result.outcome == "failed":
-                ElementTree.SubElement(case, "failure", message=result.message)
+                ElementTree.SubElement(case, "failure", message=_printable(result.message))
             elif result.outcome != "passed":
-                ElementTree.SubElement(case, "skipped", message=f"{result.outcome}: {result.message}")
+                ElementTree.SubElement(case, "skipped", message=_printable(f"{result.outcome}: {result.message}"))
         if self.broken:
-            ElementTree.SubElement(suite, "system-err").text = self.broken
+            ElementTree.SubElement(suite, "system-err").text = _printable(self.broken)
         return ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True) + b"\n"
 
 
@@ -92,6 +95,7 @@ class _Collector:
     def __init__(self, acknowledged: set[str]) -> None:
         self.report = Report()
         self._acknowledged = acknowledged
+        self.collected = 0
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
@@ -100,12 +104,14 @@ class _Collector:
         if report.when == "teardown" or (report.when == "setup" and report.outcome == "passed"):
             return
         value = call.excinfo.value if call.excinfo else None
-        lines = str(getattr(value, "msg", None) or value or "").strip().splitlines()
         state = {"skipped": "unknown"}.get(report.outcome, report.outcome)
-        result = Result(_sentence(item), _group(item), state, lines[0] if lines else "")
+        result = Result(_sentence(item), _group(item), state, _message(value))
         if state == "failed" and result.group != "baseline" and result.finding in self._acknowledged:
             result = replace(result, outcome="acknowledged")
         self.report.results.append(result)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.collected = len(session.items)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed:
@@ -158,11 +164,14 @@ def _run(context: Context, state: State, words: list[str], state_on_node: str, d
     ]
     said = io.StringIO()
     quiet = contextlib.redirect_stdout(said), contextlib.redirect_stderr(said)
-    with context.signals.deferred("running the checks"), quiet[0], quiet[1]:
-        pytest.main(words, plugins=[collector])
+    with context.signals.deferred("running the checks"), quiet[0], quiet[1], _no_options_of_the_shell():
+        code = int(pytest.main(words, plugins=[collector]))
     report = collector.report
     report.duration_s = time.monotonic() - began
-    if len(report.results) == before and not report.broken:
+    ran = len(report.results) - before
+    if ran and not report.broken and (code not in (0, 1) or ran != collector.collected):
+        report.broken = f"{ran} of {collector.collected} checks ended, and pytest with exit code {code}"
+    if not ran and not report.broken:
         report.broken = f"no check ran: {(said.getvalue().strip().splitlines() or ['pytest gave no reason'])[-1]}"
     if directory:
         try:
@@ -171,6 +180,31 @@ def _run(context: Context, state: State, words: list[str], state_on_node: str, d
         except OSError as error:
             context.progress.note(f"{directory}: the report could not be written ({error.strerror})")
     return report
+
+
+def _printable(text: str) -> str:
+    """Without what XML 1.0 cannot hold."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)
+
+
+@contextlib.contextmanager
+def _no_options_of_the_shell() -> Iterator[None]:
+    """Which checks run is not for a variable of the shell to decide."""
+    kept = {name: os.environ.pop(name) for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS") if name in os.environ}
+    try:
+        yield
+    finally:
+        os.environ.update(kept)
+
+
+def _message(value: BaseException | None) -> str:
+    """A check's own words; of any other error only the kind: its text may hold an environment (docker inspect)."""
+    if value is None:
+        return ""
+    if type(value).__name__ == "CheckFailed" or isinstance(value, pytest.skip.Exception):
+        lines = str(getattr(value, "msg", None) or value).strip().splitlines()
+        return lines[0] if lines else ""
+    return f"the check itself could not be run ({type(value).__name__}); run it again, then: make doctor"
 
 
 def _sentence(item: pytest.Item) -> str:

@@ -12,6 +12,8 @@ import pytest
 from gb10.node import Node
 from tests.e2e.breakages import HERE, Breakage
 from tests.e2e.conftest import EngineImages, Sandbox, remove_project
+from tests.e2e.test_checks_alone import CHILD, HOST
+from tests.e2e.test_checks_on_a_node import ROWS
 
 pytestmark = pytest.mark.docker
 
@@ -46,6 +48,17 @@ def test_a_check_turns_red_when_its_subject_is_broken(
     assert row.says in found[row.check]
     assert "; " in found[row.check], "a red check says what to do"
     assert set(found) - {row.check} <= row.also, found
+
+
+def test_every_check_has_a_row_in_one_of_the_tables(box: Sandbox) -> None:
+    rows = {row.check for row in HERE} | {row[0] for row in ROWS} | {CHILD, HOST}
+    assert set(box.checks()) == rows
+
+
+def test_no_variable_of_the_shell_decides_which_checks_run(box: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    everything = set(box.checks())
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k a_completion_comes_back")
+    assert set(box.checks()) == everything
 
 
 def test_the_report_is_written_as_json_and_as_junit(box: Sandbox, tmp_path: Path) -> None:

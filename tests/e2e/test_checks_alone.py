@@ -24,7 +24,7 @@ def test_a_child_killed_for_memory_is_seen_in_the_container_and_on_the_host(
     sandbox: Sandbox, request: pytest.FixtureRequest
 ) -> None:
     """The limit of the container is 300 MiB: the machine's own memory is far from its end. Docker's OOMKilled stays false."""
-    sandbox.change("memory_limit: 6g", "memory_limit: 300m")
+    sandbox.change("memory_limit: 8g", "memory_limit: 300m")
     sandbox.render()
     assert sandbox.gb10("deploy-baseline").code == 0
     container = sandbox.container()

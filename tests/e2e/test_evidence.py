@@ -57,6 +57,17 @@ def test_a_try_leaves_one_too_with_the_bytes_before_and_after(serving: Sandbox) 
     assert "passed, restored, graphs in effect" in text
 
 
+def test_an_effect_that_the_log_does_not_tell_is_unknown_and_in_nobodys_way(sandbox: Sandbox) -> None:
+    sandbox.faults("TEST_ENGINE_ONLY_WITH: --compilation-config", 'TEST_ENGINE_GRAPH_SILENT: "1"')
+    assert sandbox.gb10("deploy-baseline").code == 0
+    result = sandbox.gb10("try", "graph")
+    assert result.code == 0, result.err
+    assert "graph overlay: unknown (the log has no line about graph capture)" in result.err
+    assert sandbox.evidence()["graph_effective"]["value"] == {"unknown": "the log has no line about graph capture"}
+    assert "effect of graphs unknown" in (sandbox.site / "STATE.md").read_text()
+    assert sandbox.gb10("restore").code == 0
+
+
 def test_a_deploy_that_fails_keeps_the_bytes_that_failed_and_says_what_serves(serving: Sandbox) -> None:
     before = (serving.site / "compose.yaml").read_bytes()
     serving.faults('TEST_ENGINE_CRASH_AT_START: "7"')
@@ -68,6 +79,8 @@ def test_a_deploy_that_fails_keeps_the_bytes_that_failed_and_says_what_serves(se
     assert recovery["why"] == "the deploy failed"
     assert recovery["compose_yaml"]["as_stored"] is False, "compose.yaml is the owner's, and still the new one"
     assert recovery["compose_yaml"]["stored"] == hashlib.sha256(before).hexdigest()
+    red = {r["sentence"] for r in recovery["checks"]["results"] if r["outcome"] == "failed"}
+    assert red == {"compose yaml has the stored bytes"}, "the baseline that serves was checked, not the one that failed"
 
 
 def test_raw_files_are_listed_by_size_and_hash_and_stay_in_the_state_directory(serving: Sandbox) -> None:

@@ -36,7 +36,7 @@ def test_a_deploy_leaves_a_verified_baseline_with_evidence(vllm: Sandbox) -> Non
     assert record["baseline"]["image_id"] == vllm.container().image_id
     assert record["baseline"]["argv"] == vllm.container().argv
     assert record["commit"] == vllm.git("rev-parse", "HEAD").strip()
-    assert record["versions"]["engine"] == "0.32.0"
+    assert record["versions"]["vllm"] == "0.32.0"
     assert [stage["name"] for stage in record["stages"]] == ["switch", "ready", "smoke", "verify"]
 
 

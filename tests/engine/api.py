@@ -73,6 +73,8 @@ class Handler(BaseHTTPRequestHandler):
             return self._json(200, {"version": VERSION})
         if self.path == "/metrics" and not Path("/tmp/no-metrics").exists():
             return self._send(200, server.metrics.text().encode(), "text/plain; version=0.0.4; charset=utf-8")
+        if self.path in {"/start_profile", "/stop_profile"} and server.options.profiler_config:
+            return self._error(405, "MethodNotAllowed", "Method Not Allowed")
         return self._error(404, "NotFoundError", "Not Found")
 
     def do_POST(self) -> None:

@@ -57,6 +57,7 @@ class Faults:
     wrong_prompt_tokens: bool = False
     hit_tokens: int | None = None
     graph_downgraded: bool = False
+    graph_silent: bool = False
     auto_breakable: bool = False
 
     @property

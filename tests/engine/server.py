@@ -72,6 +72,8 @@ def log(text: str, process: str = "APIServer", level: str = "INFO") -> None:
 
 def announce(options: argparse.Namespace, faults: Faults) -> None:
     """The lines about graph capture that vLLM writes for these flags; gb10 tells from them whether a graph overlay took effect."""
+    if faults.graph_silent:
+        return
     wanted = (options.compilation_config or {}).get("cudagraph_mode", "NONE")
     captures = bool(options.compilation_config) and not (options.enforce_eager or faults.graph_downgraded)
     if faults.auto_breakable and "VLLM_USE_BREAKABLE_CUDAGRAPH" not in os.environ:
