@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+
+from gb10.engine import stream
+from gb10.engine.stream import Completion
 
 TEMPERATURE = 0
 SEED = 42
@@ -15,17 +16,6 @@ SEED = 42
 
 class RequestFailedError(Exception):
     """No usable answer; the text says why in a few words."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """One chat completion. `usage` holds the engine's own token counts; None when it gave none."""
-
-    text: str
-    finish_reason: str
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    usage: dict[str, int] | None = None
-    duration_s: float = 0.0
 
 
 def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
@@ -38,14 +28,13 @@ def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
 
 def iterations(url: str, timeout_s: float = 5.0) -> float | None:
     """Scheduler steps since the start (`vllm:iteration_tokens_total_count`); None when /metrics does not say."""
+    name = "vllm:iteration_tokens_total_count"
+    text = metrics(url, timeout_s) or ""
     try:
-        text = httpx.get(f"{url}/metrics", timeout=timeout_s, trust_env=False).text
-        values = [
-            line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith("vllm:iteration_tokens_total_count")
-        ]
-        return sum(map(float, values)) if values else None
-    except (httpx.HTTPError, ValueError):
+        values = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)]
+    except ValueError:
         return None
+    return sum(values) if values else None
 
 
 def version(url: str, timeout_s: float = 5.0) -> str | None:
@@ -56,13 +45,29 @@ def version(url: str, timeout_s: float = 5.0) -> str | None:
         return None
 
 
-def complete(
-    url: str, model: str, prompt: str, *, max_tokens: int, timeout_s: float, tool: dict[str, Any] | None = None
-) -> Answer:
-    """One chat completion at temperature 0 and seed 42: headers within `timeout_s` seconds, the whole within twice that.
+def metrics(url: str, timeout_s: float = 5.0) -> str | None:
+    """GET /metrics as Prometheus text; None when it does not answer."""
+    try:
+        response = httpx.get(f"{url}/metrics", timeout=timeout_s, trust_env=False)
+    except httpx.HTTPError:
+        return None
+    return response.text if response.status_code == 200 else None
 
-    `tool`: a function schema that the model is required to call. Raises `RequestFailedError`.
-    """
+
+def count_tokens(http: httpx.Client, url: str, body: dict[str, Any], timeout_s: float = 60.0) -> int:
+    """How many tokens the engine makes of a request's prompt (POST /tokenize). Raises `RequestFailedError`."""
+    asked = {key: body[key] for key in ("model", "messages", "tools") if key in body}
+    try:
+        response = http.post(f"{url}/tokenize", json=asked, timeout=timeout_s)
+        return int(response.json()["count"])
+    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+        raise RequestFailedError(f"/tokenize gave no count ({type(error).__name__})") from None
+
+
+def body_of(
+    model: str, prompt: str, *, max_tokens: int, tool: dict[str, Any] | None = None, effort: str | None = None
+) -> dict[str, Any]:
+    """A chat request at temperature 0 and seed 42. `tool`: a function schema that the model is required to call."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": prompt}],
@@ -70,40 +75,28 @@ def complete(
         "temperature": TEMPERATURE,
         "seed": SEED,
     }
+    if effort is not None:
+        body["reasoning_effort"] = effort
     if tool is not None:
         body |= {"tools": [{"type": "function", "function": tool}], "tool_choice": "required"}
-    began = time.monotonic()
-    raw = _post(f"{url}/v1/chat/completions", body, began + timeout_s, timeout_s)
-    try:
-        document = json.loads(raw)
-        choice = document["choices"][0]
-        message = choice["message"]
-        return Answer(
-            text=message.get("content") or "",
-            finish_reason=choice["finish_reason"] or "none",
-            tool_calls=message.get("tool_calls") or [],
-            usage=document.get("usage"),
-            duration_s=time.monotonic() - began,
-        )
-    except (ValueError, KeyError, IndexError, TypeError):
-        raise RequestFailedError(f"the answer is not a chat completion: {raw[:80]!r}") from None
+    return body
 
 
-def _post(url: str, body: dict[str, Any], deadline: float, timeout_s: float) -> bytes:
-    try:
-        with httpx.Client(timeout=timeout_s, trust_env=False) as http, http.stream("POST", url, json=body) as response:
-            raw = b""
-            for chunk in response.iter_bytes():
-                raw += chunk
-                if time.monotonic() > deadline:
-                    raise RequestFailedError(f"no whole answer within {timeout_s:g} s")
-    except httpx.TimeoutException:
-        raise RequestFailedError(f"no answer within {timeout_s:g} s") from None
-    except httpx.HTTPError as error:
-        raise RequestFailedError(f"{type(error).__name__}: {error}") from None
-    if response.status_code != 200:
-        raise RequestFailedError(f"HTTP {response.status_code}: {raw[:200].decode('utf-8', 'replace')}")
-    return raw
+def canonical(body: dict[str, Any]) -> bytes:
+    """A request as bytes that are the same wherever it is made."""
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def complete(
+    url: str, model: str, prompt: str, *, max_tokens: int, timeout_s: float, tool: dict[str, Any] | None = None
+) -> Completion:
+    """One whole chat completion within `timeout_s` seconds. Raises `RequestFailedError` when none comes."""
+    body = body_of(model, prompt, max_tokens=max_tokens, tool=tool)
+    with stream.connect() as http:
+        found = stream.chat(http, url, body, limit_s=timeout_s, stall_s=timeout_s)
+    if found.failure is not None:
+        raise RequestFailedError(str(found.failure))
+    return found
 
 
 def profiler(url: str, word: str, timeout_s: float = 120.0) -> None:

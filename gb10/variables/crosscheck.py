@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from gb10.variables.model import Variables
+from gb10.variables.model import Expect, Variables
 from gb10.variables.yamlfile import KeyPath, near_miss
 
 OVERLAYS = ("graph", "profile")
@@ -269,15 +269,28 @@ def arguments_are_not_repeated(v: Variables, site: Path) -> Iterator[Finding]:
             )
 
 
+def measured_suites_are_there(v: Variables, site: Path) -> Iterator[Finding]:
+    for key in ("prove", "suite"):
+        name = getattr(v.measure, key)
+        if name is not None and not (site / "suites" / f"{name}.yaml").is_file():
+            known = sorted(path.stem for path in (site / "suites").glob("*.yaml"))
+            guess = near_miss(name, known)
+            mend = f"did you mean {guess}?" if guess else f"known: {', '.join(known) or 'none'}"
+            yield Finding(("measure", key), f"there is no suites/{name}.yaml", mend)
+    for index, name in enumerate(v.measure.experiments):
+        if name not in v.experiments:
+            yield Finding(("measure", "experiments", index), f"{name} is not in experiments", "name one of them")
+
+
 def smoke_cases_are_judged(v: Variables, site: Path) -> Iterator[Finding]:
     names = [case.name for case in v.smoke]
     for index, case in enumerate(v.smoke):
-        given = [key for key, value in case.expect if value is not None]
+        given = case.expect.given
         if len(given) != 1:
             yield Finding(
                 ("smoke", index, "expect"),
                 f"has {len(given)} conditions",
-                "give exactly one of contains, number, script, tool_call",
+                f"give exactly one of {', '.join(Expect.model_fields)}",
             )
         if case.name in names[:index]:
             yield Finding(("smoke", index, "name"), f"{case.name} is used twice", "name each case differently")
@@ -320,5 +333,6 @@ RULES = (
     experiments_name_overlays,
     health_waits_long_enough,
     guard_has_two_floors,
+    measured_suites_are_there,
     smoke_cases_are_judged,
 )

@@ -152,16 +152,38 @@ class Checks(Part):
     kernel_patterns: list[Text]
 
 
+class Measure(Part):
+    experiments: list[Name]
+    prove: Name | None
+    suite: Name | None
+    rounds: Positive
+
+
+class VerdictRules(Part):
+    case: Name
+    metric: Literal["decode_tokens_per_s", "ttft_s", "ttft_content_s", "duration_s", "group_tokens_per_s"]
+    min_gain: Annotated[float, Field(ge=1)]
+
+
 class ToolCall(Part):
     name: Name
     arguments: dict[Text, Any]
 
 
 class Expect(Part):
+    exact: Text | None = None
+    one_of: Annotated[list[Text], Field(min_length=1)] | None = None
     contains: Annotated[list[Text], Field(min_length=1)] | None = None
+    regex: Text | None = None
     number: float | int | None = None
     script: Literal["han", "latin"] | None = None
     tool_call: ToolCall | None = None
+    non_empty: Literal[True] | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """The rules that are set; a case needs exactly one."""
+        return [name for name, value in self if value is not None]
 
 
 class SmokeCase(Part):
@@ -188,4 +210,6 @@ class Variables(Part):
     limits: Limits
     guard: GuardLimits
     checks: Checks
+    measure: Measure
+    verdict: VerdictRules
     smoke: Annotated[list[SmokeCase], Field(min_length=1)]

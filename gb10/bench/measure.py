@@ -1,0 +1,189 @@
+"""A run: the arms of a suite one after the other, its requests, memory and events on disk. Called by the command line and experiment.py."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gb10 import effect, facts, files
+from gb10.bench import counters, records, runner, suite
+from gb10.bench.runner import Limits, Target
+from gb10.bench.suite import Suite
+from gb10.context import Context
+from gb10.errors import RefusedError
+from gb10.facts import GIB
+from gb10.node import Container
+from gb10.site import commit_of
+from gb10.state import now
+
+SCHEMA = 1
+STALL_FACTOR = 2
+MEMORY_EVERY_S = 2.0
+
+
+def suite_of(context: Context, name: str) -> tuple[Suite, str]:
+    """A suite of the site, by name. Raises `RefusedError` or `VariablesError`."""
+    return suite.load(context.site.directory / "suites" / f"{name}.yaml")
+
+
+def refuse_beyond_verified(context: Context, name: str, chosen: Suite, allowed: bool) -> None:
+    """A suite longer than the verified context is refused, unless a person says so: near the limit a GB10 froze."""
+    longest = max((case.archive.tokens for case in chosen.cases if case.archive), default=0)
+    verified = context.site.variables.engine.verified_context.tokens
+    if longest > verified and not allowed:
+        what = f"asks for {longest} tokens, beyond the verified context of {verified}"
+        raise RefusedError(f"suite {name}", what, "choose a shorter one, or say --beyond-verified")
+
+
+@dataclass
+class Run:
+    """What is measured in one evidence directory. `record` is run.json; `lines` are what requests.jsonl holds."""
+
+    context: Context
+    directory: Path
+    record: dict[str, Any]
+    began: float = field(default_factory=time.monotonic)
+    lines: list[dict[str, Any]] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, context: Context, directory: Path, name: str, sha256: str, rounds: int) -> Run:
+        """An empty run; nothing is sent yet."""
+        guard = context.site.variables.guard
+        record = {
+            "schema": SCHEMA,
+            "kind": "run",
+            "site": context.site.project,
+            "commit": commit_of(context.site).id,
+            "host": facts.host_name(),
+            "started_at": now(),
+            "ended_at": None,
+            "suite": {"name": name, "sha256": sha256},
+            "rounds": rounds,
+            "order": [],
+            "partial": None,
+            "diagnostic": None,
+            "arms": {},
+            "requests": {"file": "requests.jsonl", "sha256": None},
+            "events": [],
+            "memory": [],
+            "floors": {
+                "stop_below_bytes": int(guard.stop_below_gib * GIB),
+                "sustained_below_bytes": int(guard.sustained_below_gib * GIB),
+            },
+        }
+        return cls(context, directory, record)
+
+    def event(self, arm: str, what: str) -> None:
+        """Something that happened, on the run's own clock."""
+        self.record["events"].append({"at_s": round(time.monotonic() - self.began, 2), "arm": arm, "what": what})
+
+    def arm(
+        self,
+        name: str,
+        overlays: list[str],
+        container: Container,
+        chosen: Suite,
+        *,
+        stop_on_failure: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Run the suite against the engine that serves now, as one arm. What was measured is kept however it ends."""
+        v, url = self.context.site.variables, self.context.site.url
+        block = counters.block_size(url)
+        entry = {
+            "overlays": overlays,
+            "image_id": container.image_id,
+            "argv": container.argv,
+            "container_started_at": container.started_at,
+            "block_size": block.as_json(),
+            "graph_effective": self._effect(container) if "graph" in overlays else None,
+            "guard_tripped": None,
+            "oom_kill": {"before": facts.oom_kill_count().as_json(), "after": None},
+            "lowest_available_bytes": facts.available_bytes().as_json(),
+        }
+        self.record["order"].append(name)
+        self.record["arms"][name] = entry
+        if "profile" in overlays:
+            self.record["diagnostic"] = "profiler attached"
+        limits = Limits(v.limits.request_s * STALL_FACTOR, v.limits.request_s)
+        marks = ("profiler attached",) if "profile" in overlays else ()
+        target = Target(name, url, v.model.served_name, limits, marks)
+        measured: list[dict[str, Any]] = []
+        path = self.directory / "requests.jsonl"
+        self.event(name, "begins")
+        try:
+            with records.Writer(path) as writer, _Memory(self, name):
+                for record in runner.run(chosen, self.record["rounds"], target, writer.write, self._progress):
+                    measured.append(record)
+                    if stop_on_failure and not record["right"]:
+                        self.record["partial"] = f"stopped at the first wrong answer ({record['case']})"
+                        break
+        except BaseException as error:
+            self.record["partial"] = f"ended in {name} by {type(error).__name__}"
+            raise
+        finally:
+            entry["oom_kill"]["after"] = facts.oom_kill_count().as_json()
+            self.lines += measured
+            self.event(name, "ends")
+            self.save()
+        return measured
+
+    def save(self) -> None:
+        """Write run.json, with the hash of the requests."""
+        path = self.directory / "requests.jsonl"
+        self.record["requests"]["sha256"] = files.sha256(path.read_bytes()) if path.is_file() else None
+        self.record["ended_at"] = now()
+        files.write_json(self.directory / "run.json", self.record)
+
+    def _effect(self, container: Container) -> Any:
+        log = self.context.node.log(container.id).decode("utf-8", "replace")
+        return effect.graph_effective(log)[0].as_json()
+
+    def _progress(self, text: str) -> None:
+        self.context.progress.waiting(text)
+
+
+class _Memory(threading.Thread):
+    """Samples available memory into the run while an arm is measured."""
+
+    def __init__(self, run: Run, arm: str) -> None:
+        super().__init__(name="memory", daemon=True)
+        self._run_, self._arm, self._stop_ = run, arm, threading.Event()
+
+    def __enter__(self) -> _Memory:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop_.set()
+        self.join(MEMORY_EVERY_S * 2)
+
+    def run(self) -> None:
+        while not self._stop_.wait(MEMORY_EVERY_S):
+            available = facts.available_bytes().value
+            if available is None:
+                continue
+            entry = self._run_.record["arms"][self._arm]
+            lowest = entry["lowest_available_bytes"]
+            entry["lowest_available_bytes"] = min(lowest, available) if isinstance(lowest, int) else available
+            at_s = round(time.monotonic() - self._run_.began, 1)
+            self._run_.record["memory"].append({"at_s": at_s, "available_bytes": available})
+
+
+def not_exercised(lines: list[dict[str, Any]], chosen: Suite, block: Any) -> list[str]:
+    """Cases that should be prefix hits and were not whole blocks, in words: such a run proves nothing about reuse."""
+    wanted = {case.name for case in chosen.cases if case.hit}
+    found = []
+    for line in lines:
+        if line["case"] not in wanted or line["round"] == 0 or line["concurrency"] != 1:
+            continue
+        hits, where = line["hit_tokens"], f"round {line['round']}, {line['case']}"
+        if hits is None or not isinstance(block, int):
+            found.append(f"{where}: the engine's hits or its block size are unknown")
+        elif hits == 0:
+            found.append(f"{where}: no token came from the cache")
+        elif hits % block:
+            found.append(f"{where}: {hits} tokens are not whole blocks of {block}")
+    return found
