@@ -6,7 +6,7 @@ CPU := examples/cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help setup render diff doctor images deploy-baseline try try-graph try-profile try-graph-profile restore verify status \
-        acknowledge demo demo-clean test test-fast lint format benchmark lock
+        acknowledge smoke prefix bench compare report demo demo-clean test test-fast lint format benchmark lock
 
 help: ## This help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,18 @@ verify: setup ## Is the node what the repository says? Changes nothing (HOST=ssh
 	@$(GB10) verify --site $(SITE) $(if $(filter ssh://%,$(HOST)),--host $(HOST)) $(if $(REPORT),--report $(REPORT))
 status: setup ## What runs now, since when
 	@$(GB10) status --site $(SITE)
+
+##@ Asks and measures
+smoke: setup ## The smoke cases, asked of what serves now
+	@$(GB10) smoke --site $(SITE)
+prefix: SUITE = prefix
+prefix: bench ## Is the prefix cache used, and are the answers right when it is?
+bench: setup ## A suite on the baseline that serves: SUITE=name ROUNDS=number
+	@$(GB10) bench $(SUITE) --site $(SITE) $(if $(ROUNDS),--rounds $(ROUNDS))
+compare: setup ## Two runs against each other: A=directory B=directory
+	@$(GB10) compare $(A) $(B) --site $(SITE)
+report: setup ## The report of the newest try again, from its records: EXPERIMENT=name
+	@$(GB10) report --site $(SITE) $(if $(EXPERIMENT),--experiment $(EXPERIMENT))
 
 ##@ Changes the node
 deploy-baseline: setup ## Start the rendered baseline, prove it, keep its bytes (ALLOW_DIRTY=1: uncommitted files, FRESH=1: a new start)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gb10 import effect, facts, files, launch, preflight, restore, statefile
+from gb10.bench.arms import Arms, prove_suite
 from gb10.context import Context
 from gb10.deploy import Outcome, checked, described
 from gb10.engine import client, smoke
@@ -106,9 +107,10 @@ def _stored_files(context: Context, evidence: Evidence, overlays: list[str]) -> 
 
 
 def _trial(context: Context, paths: list[Path], evidence: Evidence, hold_s: float, trial: Trial) -> None:
-    overlays = evidence.record["overlays"]
-    image = context.site.variables.images["graph" if "graph" in overlays else "eager"].tag
+    overlays, v = evidence.record["overlays"], context.site.variables
+    image = v.images["graph" if "graph" in overlays else "eager"].tag
     target = launch.target_of(context, paths, context.node.image_id(image) or "")
+    measured = evidence.record["experiment"] in v.measure.experiments
 
     def stage(stage_name: str) -> contextlib.AbstractContextManager[None]:
         lease = context.state.lease()
@@ -116,11 +118,24 @@ def _trial(context: Context, paths: list[Path], evidence: Evidence, hold_s: floa
             context.state.write_lease(replace(lease, stage=stage_name))
         return evidence.stage(stage_name)
 
+    arms = Arms.begin(context, evidence) if measured and v.measure.suite else None
+    if arms is not None:  # the baseline's arm, on an engine as freshly started as the experiment's
+        wanted = restore.target(context, restore.stored(context))
+        container = launch.launch(context, wanted, lambda name: stage(f"baseline, {name}"))
+        evidence.container("baseline_arm", container)
+        with stage("baseline, measure"):
+            arms.measure("baseline", [])
     container = launch.launch(context, target, stage)
     evidence.container("experiment_container", container)
     evidence.record["available_bytes"]["experiment_ready"] = facts.available_bytes().as_json()
     with stage("prove"):
         _prove(context, container, overlays, evidence, trial)
+        if measured and v.measure.prove and not trial.failure:
+            trial.failure = prove_suite(context, evidence, v.measure.prove, overlays)
+    if arms is not None and not trial.failure:
+        with stage("measure"):
+            arms.measure("experiment", overlays)
+        trial.failure = arms.judge()
     if hold_s > 0:
         with stage("hold"):
             _hold(context, hold_s)

@@ -15,7 +15,6 @@ from gb10.bench.suite import Suite
 from gb10.context import Context
 from gb10.errors import RefusedError
 from gb10.facts import GIB
-from gb10.node import Container
 from gb10.site import commit_of
 from gb10.state import now
 
@@ -84,21 +83,24 @@ class Run:
         self,
         name: str,
         overlays: list[str],
-        container: Container,
+        container: dict[str, Any],
         chosen: Suite,
         *,
         stop_on_failure: bool = False,
     ) -> list[dict[str, Any]]:
-        """Run the suite against the engine that serves now, as one arm. What was measured is kept however it ends."""
+        """Run the suite against the engine that serves now, as one arm. What was measured is kept however it ends.
+
+        `container`: its record in the evidence, whose arguments hold nothing that is not committed.
+        """
         v, url = self.context.site.variables, self.context.site.url
         block = counters.block_size(url)
         entry = {
             "overlays": overlays,
-            "image_id": container.image_id,
-            "argv": container.argv,
-            "container_started_at": container.started_at,
+            "image_id": container["image_id"],
+            "argv": container["argv"],
+            "container_started_at": container["started_at"],
             "block_size": block.as_json(),
-            "graph_effective": self._effect(container) if "graph" in overlays else None,
+            "graph_effective": self._effect(container["id"]) if "graph" in overlays else None,
             "guard_tripped": None,
             "oom_kill": {"before": facts.oom_kill_count().as_json(), "after": None},
             "lowest_available_bytes": facts.available_bytes().as_json(),
@@ -115,7 +117,10 @@ class Run:
         self.event(name, "begins")
         try:
             with records.Writer(path) as writer, _Memory(self, name):
-                for record in runner.run(chosen, self.record["rounds"], target, writer.write, self._progress):
+                def write(record: dict[str, Any]) -> None:
+                    writer.write(records.parsed(record["group"], record))
+
+                for record in runner.run(chosen, self.record["rounds"], target, write, self._progress):
                     measured.append(record)
                     if stop_on_failure and not record["right"]:
                         self.record["partial"] = f"stopped at the first wrong answer ({record['case']})"
@@ -137,8 +142,8 @@ class Run:
         self.record["ended_at"] = now()
         files.write_json(self.directory / "run.json", self.record)
 
-    def _effect(self, container: Container) -> Any:
-        log = self.context.node.log(container.id).decode("utf-8", "replace")
+    def _effect(self, container_id: str) -> Any:
+        log = self.context.node.log(container_id).decode("utf-8", "replace")
         return effect.graph_effective(log)[0].as_json()
 
     def _progress(self, text: str) -> None:

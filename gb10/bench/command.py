@@ -1,0 +1,112 @@
+"""`bench`, and the measuring of an experiment's arms: suites on what serves, with evidence. Called by the command line and experiment.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gb10 import files, launch, report, restore
+from gb10.bench import compare, measure, records
+from gb10.bench.measure import Run
+from gb10.bench.suite import Suite
+from gb10.bench.verdict import Thresholds
+from gb10.context import Context
+from gb10.errors import RefusedError
+from gb10.evidence import Evidence
+from gb10.state import command_line
+
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run leaves: its requests, what was wrong, what was not exercised, and where the records are."""
+
+    directory: Path
+    lines: list[dict[str, Any]]
+    wrong: list[str]
+    not_exercised: list[str]
+
+
+def bench(
+    context: Context, name: str, *, rounds: int | None, beyond_verified: bool = False, stop_on_failure: bool = False
+) -> Outcome:
+    """Run a suite (and before it those that it needs) against the baseline that serves. Nothing is started or stopped.
+
+    Raises `RefusedError` when the stored baseline does not serve.
+    """
+    chosen, _ = measure.suite_of(context, name)
+    for each in [*chosen.needs, name]:
+        measure.refuse_beyond_verified(context, each, measure.suite_of(context, each)[0], beyond_verified)
+    with context.state.lock(command_line()):
+        baseline = restore.stored(context)
+        container = launch.running(context, restore.target(context, baseline))
+        if container is None:
+            raise RefusedError("baseline", "is not running and healthy now", "run: make restore")
+        evidence = Evidence(context, f"bench-{name}")
+        evidence.ran([context.state.file_of(baseline)])
+        evidence.container("baseline", container)
+        outcome = None
+        try:
+            for each in [*chosen.needs, name]:
+                with evidence.stage(f"measure {each}" if each == name else f"first {each}"):
+                    outcome = one_arm(context, evidence, each, rounds if each == name else None, stop_on_failure)
+                if outcome.wrong and each != name:
+                    what = f"{each}, which comes first, has {len(outcome.wrong)} wrong answers ({outcome.wrong[0]})"
+                    raise RefusedError(f"suite {name}", what, "find out why before you try longer ones")
+        finally:
+            evidence.close("measured" if outcome and not outcome.wrong else "measured, not all right")
+    assert outcome is not None
+    return outcome
+
+
+def one_arm(context: Context, evidence: Evidence, name: str, rounds: int | None, stop_on_failure: bool) -> Outcome:
+    """One suite on the baseline that serves: its run, and a report of the one arm."""
+    chosen, digest = measure.suite_of(context, name)
+    directory = evidence.directory / name
+    run = Run.begin(context, directory, name, digest, rounds or chosen.rounds)
+    container = evidence.record["baseline"]
+    try:
+        lines = run.arm("baseline", [], container, chosen, stop_on_failure=stop_on_failure)
+    finally:
+        write_report(run, None)
+    return Outcome(directory, lines, wrong_of(lines), exercised(run, lines, chosen))
+
+
+def exercised(run: Run, lines: list[dict[str, Any]], chosen: Suite) -> list[str]:
+    arms = {line["arm"] for line in lines}
+    block = next((run.record["arms"][arm]["block_size"] for arm in sorted(arms)), None)
+    return measure.not_exercised(lines, chosen, block)
+
+
+def wrong_of(lines: list[dict[str, Any]]) -> list[str]:
+    """The wrong answers of the rounds that count, in words."""
+    return [
+        f"{line['arm']}, round {line['round']}, {line['case']}: {line['why']}"
+        for line in lines
+        if line["round"] > 0 and line["right"] is False
+    ]
+
+
+def compared(context: Context, run: Run) -> dict[str, Any]:
+    """The two arms of a run against each other, written beside it with its report."""
+    rules = context.site.variables.verdict
+    path = run.directory / "requests.jsonl"
+    found = compare.compare(
+        run.record,
+        records.read(path),
+        run.record,
+        records.read(path),
+        Thresholds(rules.metric, rules.case, rules.min_gain),
+    )
+    files.write_json(run.directory / "comparison.json", found)
+    write_report(run, found)
+    return found
+
+
+def write_report(run: Run, comparison: dict[str, Any] | None) -> None:
+    """report.html and report.md of a run."""
+    files.write(run.directory / "report.html", report.html(run.record, run.lines, comparison).encode())
+    files.write(run.directory / "report.md", report.markdown(run.record, run.lines, comparison).encode())
+
+
