@@ -50,7 +50,11 @@ def generate(key: str, tokens: int, count: Counter) -> Text:
             seen.add(asked)
             records.append((line, asked, number))
     _, asked, number = records[len(records) * 2 // 3]
-    return Text(f"{title}\n{_numbered(records)}", f"According to this inventory, how many {asked} are there? Answer with the number only.", number)
+    return Text(
+        f"{title}\n{_numbered(records)}",
+        f"According to this inventory, how many {asked} are there? Answer with the number only.",
+        number,
+    )
 
 
 def _numbered(records: list[tuple[str, str, int]]) -> str:

@@ -72,5 +72,3 @@ def wrong_words(wrong: list[str]) -> str:
         return ""
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     return f"wrong answer: {wrong[0]}{more}"
-
-

@@ -17,7 +17,6 @@ from gb10.evidence import Evidence
 from gb10.state import command_line
 
 
-
 @dataclass(frozen=True)
 class Outcome:
     """What a run leaves: its requests, what was wrong, what was not exercised, and where the records are."""
@@ -108,5 +107,3 @@ def write_report(run: Run, comparison: dict[str, Any] | None) -> None:
     """report.html and report.md of a run."""
     files.write(run.directory / "report.html", report.html(run.record, run.lines, comparison).encode())
     files.write(run.directory / "report.md", report.markdown(run.record, run.lines, comparison).encode())
-
-

@@ -117,6 +117,7 @@ class Run:
         self.event(name, "begins")
         try:
             with records.Writer(path) as writer, _Memory(self, name):
+
                 def write(record: dict[str, Any]) -> None:
                     writer.write(records.parsed(record["group"], record))
 

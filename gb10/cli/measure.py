@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gb10 import files, report
-from gb10.bench import command, compare, imports, records
+from gb10.bench import command, compare, imports, records, words
 from gb10.bench.sides import Named
 from gb10.bench.verdict import Thresholds
 from gb10.cli.common import err, out, site_option
@@ -53,10 +53,10 @@ def bench_command(
     )
     counted = [line for line in found.lines if line["round"] > 0]
     out(f"{sum(line['right'] for line in counted)} of {len(counted)} right")
-    for words in found.wrong:
-        out(f"  wrong: {words}")
-    for words in found.not_exercised:
-        out(f"  prefix reuse not exercised: {words}")
+    for wrong in found.wrong:
+        out(f"  wrong: {wrong}")
+    for idle in found.not_exercised:
+        out(f"  prefix reuse not exercised: {idle}")
     out(f"report: {found.directory / 'report.html'}")
     return EXIT_FAILED if found.wrong else EXIT_OK
 
@@ -68,9 +68,7 @@ def bench_command(
 @click.option("--a-arm", default=None, help="Arm of A (default: baseline, or its only one).")
 @click.option("--b-arm", default=None, help="Arm of B (default: experiment, or its only one).")
 @click.option("--json", "as_json", is_flag=True, help="Machine-readable output.")
-def compare_command(
-    context: Context, a: Path, b: Path, a_arm: str | None, b_arm: str | None, as_json: bool
-) -> int:
+def compare_command(context: Context, a: Path, b: Path, a_arm: str | None, b_arm: str | None, as_json: bool) -> int:
     """Two runs, or two arms of one, against each other: A is the baseline, ratios are B over A.
 
     A and B are evidence directories, files of request records (JSONL) or results of `vllm bench serve` (JSON).
@@ -78,8 +76,12 @@ def compare_command(
     \b
     Example: python -m gb10 compare evidence/A evidence/B --site examples/cpu
     """
+    if ".json" in (a.suffix, b.suffix):
+        rows = imports.side_by_side(_column(a, "baseline", "A"), _column(b, "experiment", "B"))
+        out(json.dumps(rows, indent=2) if as_json else "\n".join(words.side_by_side(rows)))
+        return EXIT_OK
     rules = context.site.variables.verdict
-    (a_run, a_records), (b_run, b_records) = _side(a), _side(b)
+    (a_run, a_records), (b_run, b_records) = _side(a, "baseline"), _side(b, "experiment")
     found = compare.compare(
         a_run,
         a_records,
@@ -89,18 +91,39 @@ def compare_command(
         a=Named(source=str(a), arm=a_arm),
         b=Named(source=str(b), arm=b_arm),
     )
-    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else report.markdown_comparison(found))
+    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(words.lines(found)))
     return EXIT_FAILED if found["verdict"]["decision"] == "reject" else EXIT_OK
 
 
-def _side(path: Path) -> tuple[dict[str, Any] | None, Any]:
+def _side(path: Path, arm: str) -> tuple[dict[str, Any] | None, records.Records]:
     """A run's record and its requests, of whatever form."""
-    if path.is_dir():
-        try:
-            return json.loads((path / "run.json").read_text()), records.read(path / "requests.jsonl")
-        except (OSError, ValueError) as error:
-            raise RefusedError(str(path), f"holds no run ({error})", "name an evidence directory of bench or try") from None
-    return None, imports.read(path)
+    if not path.is_dir():
+        return None, _lines(path, arm)
+    try:
+        run = json.loads((path / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        what, mend = f"holds no run ({error})", "name a directory that bench or a measured try left"
+        raise RefusedError(str(path), what, mend) from None
+    return run, records.read(path / "requests.jsonl")
+
+
+def _lines(path: Path, arm: str) -> records.Records:
+    """Our own records, which say their schema, or the plain format."""
+    try:
+        with path.open("rb") as file:
+            own = b'"schema"' in file.readline()
+    except OSError as error:
+        raise RefusedError(
+            str(path), f"cannot be read ({error.strerror})", "name a file or a directory of a run"
+        ) from None
+    return records.read(path) if own else imports.plain(path, arm)
+
+
+def _column(path: Path, arm: str, label: str) -> imports.Column:
+    """One side of a view without verdict."""
+    if path.suffix == ".json":
+        return imports.vllm_bench(path)
+    return imports.own_column(_side(path, arm)[1], label, str(path))
 
 
 @click.command("report")
@@ -114,7 +137,7 @@ def report_command(context: Context, run: Path | None, experiment: str | None) -
     Example: python -m gb10 report --experiment graph --site examples/cpu
     """
     directory = run or _newest(context, experiment)
-    record, lines = _side(directory)
+    record, lines = _side(directory, "baseline")
     path = directory / "comparison.json"
     comparison = json.loads(path.read_text()) if path.is_file() else None
     text = [json.loads(line) for line in (directory / "requests.jsonl").read_text().splitlines()]
