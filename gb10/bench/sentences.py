@@ -101,8 +101,8 @@ def _where(a: Side, b: Side) -> list[str]:
     if a.run is None or b.run is None:
         return []
     found = []
-    hosts = [one.run.get("host") if one.run else None for one in (a, b)]
-    if all(hosts) and hosts[0] != hosts[1]:
+    hosts = [(one.run or {}).get("host") for one in (a, b)]
+    if all(isinstance(host, str) for host in hosts) and hosts[0] != hosts[1]:
         found.append(f"A ran on {hosts[0]}, B on {hosts[1]}.")
     orders = [(one.run or {}).get("order") or [] for one in (a, b)]
     if (a.run is not b.run or a.arm != b.arm) and all(
