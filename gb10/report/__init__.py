@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ def markdown(run: dict[str, Any], records: list[dict[str, Any]], comparison: dic
     """The same in Markdown: tables in the place of plots, for git."""
     environment = _environment(lambda value: str(value) if isinstance(value, Markup) else markdown_text(_text(value)))
     environment.filters |= {"code": markdown_code, "done": Markup}
-    return environment.get_template("report.md.j2").render(**page(run, records, comparison))
+    text = environment.get_template("report.md.j2").render(**page(run, records, comparison))
+    return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def _environment(finalize: Any) -> Environment:

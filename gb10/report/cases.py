@@ -10,11 +10,11 @@ from gb10.report.words import METRICS, figure, finite, metric, reason, say, span
 
 def sides(comparison: dict[str, Any]) -> tuple[str, str]:
     """What the two sides of a comparison are called."""
-    names = []
-    for side, fallback in (("a", "baseline"), ("b", "experiment")):
-        given = comparison.get(side) or {}
-        names.append(str(given.get("label") or given.get("arm") or fallback))
-    return names[0], names[1]
+    given = [comparison.get(side) or {} for side in "ab"]
+    arms = [str(one.get("arm") or name) for one, name in zip(given, ("baseline", "experiment"), strict=True)]
+    labels = [str(one.get("label") or arm) for one, arm in zip(given, arms, strict=True)]
+    named = [arm if label == arm else f"{arm} ({label})" for arm, label in zip(arms, labels, strict=True)]
+    return named[0], named[1]
 
 
 def compared(comparison: dict[str, Any]) -> list[dict[str, Any]]:
@@ -89,8 +89,8 @@ def outcomes_alone(records: list[Record], arm: str) -> list[dict[str, Any]]:
                 "phase": "",
                 "a": {
                     "answers": answers_of(tally),
-                    "truncated": truncated_of(tally),
-                    "failures": of_total(tally["failures"], tally["total"]),
+                    "truncated": tallied(tally, "truncated"),
+                    "failures": tallied(tally, "failures"),
                     "output": _largest(rows, "completion_tokens"),
                     "reasoning": _largest(rows, "reasoning_tokens"),
                 },
@@ -103,6 +103,8 @@ def answers_of(answers: Any) -> str:
     """`11 right of 12, 1 wrong`: what is not judged is said, not counted as either."""
     if not isinstance(answers, dict) or finite(answers.get("total")) is None:
         return unknown(reason(answers) or "not counted")
+    if answers["total"] and answers.get("unknown") == answers["total"]:
+        return unknown(f"none of {answers['total']} judged")
     text = f"{say(answers.get('right'))} right of {answers['total']}"
     text += f", {answers['wrong']} wrong" if answers.get("wrong") else ""
     return text + (f", {answers['unknown']} not judged" if answers.get("unknown") else "")
@@ -113,12 +115,12 @@ def of_total(number: Any, total: Any) -> str:
     return say(number) if finite(number) is None or finite(total) is None else f"{number} of {total}"
 
 
-def truncated_of(tally: dict[str, int]) -> str:
-    """Truncated of total, for which requests it is not known included."""
-    missing = tally["truncated_unknown"]
+def tallied(tally: dict[str, int], name: str) -> str:
+    """Truncated or failed of total; requests of which it is not recorded are said."""
+    missing = tally[f"{name}_unknown"]
     if missing == tally["total"]:
         return unknown("not recorded of any request")
-    return of_total(tally["truncated"], tally["total"]) + (f", {missing} unknown" if missing else "")
+    return of_total(tally[name], tally["total"]) + (f", {missing} unknown" if missing else "")
 
 
 def _row(name: str, values: dict[str, Any]) -> dict[str, Any]:
@@ -168,4 +170,3 @@ def _side(case: dict[str, Any], name: str, side: str) -> Any:
 def _largest(rows: list[Record], name: str) -> str:
     known = [row[name] for row in rows if finite(row.get(name)) is not None]
     return figure(max(known)) if known else unknown("not recorded of any request")
-

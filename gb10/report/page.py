@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gb10.report import cases, plots, requests
-from gb10.report.words import count, figure, finite, gib, plain, reason, say, unknown
+from gb10.report.words import count, figure, finite, gib, plain, reason, say, seconds, unknown
 
 Json = dict[str, Any]
 DECISIONS = {
@@ -88,12 +88,18 @@ def limits(run: Json, records: list[Json], comparison: Json | None, arms: list[s
         differ = comparison.get("inputs_equal") is False
         found.append("The inputs differ between the arms." if differ else "Whether the inputs are equal is unknown.")
     found += [f"Inputs: {plain(one)}" for one in (comparison or {}).get("input_differences") or []]
+    for name, given in elsewhere(run, comparison):
+        found.append(
+            f"{name}: its records are in {say(given.get('source'))}, not in this run; no dot or list here shows them."
+        )
     if comparison is None and len(arms) == 1:
         found.append(f"Only the arm {arms[0]} was measured: no ratio, no ranking.")
     if comparison is None and run.get("partial"):
         found.append(f"The run is partial: {plain(run['partial'])}.")
     if comparison is None and run.get("diagnostic"):
-        found.append(f"Measured with {plain(run['diagnostic'])}: no number here says how fast the engine is without it.")
+        found.append(
+            f"Measured with {plain(run['diagnostic'])}: no number here says how fast the engine is without it."
+        )
     phases = [plain(record.get("phase") or "unknown phase") for record in records]
     others = [f"{phases.count(name)} {name}" for name in dict.fromkeys(phases) if name != "timed"]
     if others:
@@ -108,8 +114,7 @@ def answers(records: list[Json], comparison: Json | None, arms: list[str]) -> li
     if comparison is None:
         for arm in arms:
             tally = requests.counts(records, arm)
-            failed = cases.of_total(tally["failures"], tally["total"])
-            cut = cases.truncated_of(tally)
+            cut, failed = cases.tallied(tally, "truncated"), cases.tallied(tally, "failures")
             found.append({"arm": arm, "answers": cases.answers_of(tally), "truncated": cut, "failures": failed})
         return found
     totals = comparison.get("totals") or {}
@@ -141,7 +146,9 @@ def request_figure(identity: str, records: list[Json], arms: list[str], run: Jso
         if known:
             strips.append({"label": label, "svg": plots.strip(f"{identity}-{index}", name, unit, lanes)})
         for _, one in lanes:
-            values = ", ".join(figure(dot.value) for dot in one.dots) + (f"; {one.gaps}" if one.gaps and one.dots else "")
+            values = ", ".join(figure(dot.value) for dot in one.dots) + (
+                f"; {one.gaps}" if one.gaps and one.dots else ""
+            )
             middle = unknown("no value") if one.median is None else figure(one.median)
             rows.append(
                 {"case": label, "arm": one.arm, "n": str(len(one.dots)), "median": middle, "values": values or one.gaps}
@@ -195,7 +202,7 @@ def memory(run: Json, arms: list[str]) -> Json:
         inside = [v for at, v in known if (start is None or at >= start) and (stop is None or at < stop)]
         what = "before the first event" if start is None else f"{number}: {say(listed[number - 1].get('what'))}"
         low = gib(min(inside)) if inside else unknown("no sample before the next event")
-        rows.append({"from": say(start or 0.0, "s"), "what": what, "n": str(len(inside)), "lowest": low})
+        rows.append({"from": seconds(start or 0.0), "what": what, "n": str(len(inside)), "lowest": low})
     return {
         "svgs": [(shape.name, plots.memory(run, arms, shape)) for shape in plots.SHAPES] if known else [],
         "floors": [(name, gib(value)) for name, value in plots.floors(run)],
@@ -211,7 +218,7 @@ def events(run: Json) -> list[Json]:
     return [
         {
             "number": str(number),
-            "at": say(one.get("at_s"), "s"),
+            "at": seconds(one.get("at_s")),
             "arm": say(one["arm"]) if one.get("arm") else "no arm",
             "what": say(one.get("what")),
         }
@@ -227,7 +234,8 @@ def environment(run: Json, arms: list[str]) -> Json:
         ("Host", say(run.get("host"))),
         ("Started", say(run.get("started_at"))),
         ("Ended", say(run.get("ended_at"))),
-        ("Suite", f"{say(suite.get('name'))}, SHA-256 {say(suite.get('sha256'))}"),
+        ("Suite", say(suite.get("name"))),
+        ("SHA-256 of the suite", say(suite.get("sha256"))),
         ("Rounds", say(run.get("rounds"))),
         ("Order of arms", ", then ".join(map(plain, run["order"])) if run.get("order") else unknown()),
         ("Complete", _absence(run, "partial", "yes", "no: ")),
@@ -288,11 +296,17 @@ def raw(run: Json, comparison: Json | None) -> list[Json]:
     name, digest = own.get("file"), own.get("sha256")
     link = f"./{quote(str(name))}" if isinstance(name, str) and name else ""
     found = [{"what": "records of this run", "file": say(name), "link": link, "sha256": say(digest)}]
-    for side in "ab" if comparison else "":
-        given = (comparison or {}).get(side) or {}
-        if given.get("requests_sha256") != digest or not digest:
-            what = f"records of {say(given.get('label') or given.get('arm'))}, from another run: no dots above"
-            entry = {"what": what, "file": say(given.get("source")), "link": "", "sha256": say(given.get("requests_sha256"))}
-            found.append(entry)
+    for name, given in elsewhere(run, comparison):
+        what = f"records of {name}, from another run"
+        digest = say(given.get("requests_sha256"))
+        found.append({"what": what, "file": say(given.get("source")), "link": "", "sha256": digest})
     return found
 
+
+def elsewhere(run: Json, comparison: Json | None) -> list[tuple[str, Json]]:
+    """The sides of a comparison whose records are not this run's, by name."""
+    if comparison is None:
+        return []
+    digest = (run.get("requests") or {}).get("sha256")
+    named = zip(cases.sides(comparison), (comparison.get(side) or {} for side in "ab"), strict=True)
+    return [(name, given) for name, given in named if not digest or given.get("requests_sha256") != digest]

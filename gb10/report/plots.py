@@ -13,7 +13,7 @@ from gb10.report.axes import NO_MARKUP, drawing, element, jitter, scale, tick_la
 from gb10.report.requests import Series
 from gb10.report.words import GIB, figure, finite, say
 
-STRIP_WIDTH, LANE, AXIS, EDGE = 350, 46, 34, 12
+STRIP_WIDTH, LANE, AXIS, EDGE = 350, 52, 38, 12
 MARKS = 3
 """Styles of arms: colour and shape both differ; a fourth arm looks like the first again."""
 
@@ -28,7 +28,9 @@ def strip(identity: str, name: str, unit: str, lanes: list[tuple[int, Series]]) 
     for lane, (style, one) in enumerate(lanes):
         parts += _lane(one, style, unit, place, lane * LANE)
     said = "; ".join(f"{one.arm}: {_lane_words(one, unit)}" for _, one in lanes)
-    return drawing(identity, name, f"Axis from 0 to {say(marks[-1])} {unit}. {said}.", STRIP_WIDTH, bottom + AXIS, parts)
+    return drawing(
+        identity, name, f"Axis from 0 to {say(marks[-1])} {unit}. {said}.", STRIP_WIDTH, bottom + AXIS, parts
+    )
 
 
 def _lane(one: Series, style: int, unit: str, place: Callable[[float], float], top: int) -> list[Markup]:
@@ -39,14 +41,14 @@ def _lane(one: Series, style: int, unit: str, place: Callable[[float], float], t
         x=EDGE + 11,
         y=top + 14,
     )
-    middle = top + 31
+    middle = top + 35
     parts = [_dot(EDGE + 3, top + 10, style), label]
-    for index, dot in enumerate(one.dots):
-        tip = f"{figure(dot.value)} {unit}, round {dot.round}, line {dot.line}"
-        parts.append(_dot(place(dot.value), middle + jitter(index) * 16, style, tip))
     if one.median is not None:
         x = place(one.median)
-        parts.append(element("line", class_=f"median arm{style}", x1=x, x2=x, y1=middle - 11, y2=middle + 11))
+        parts.append(element("line", class_=f"median arm{style}", x1=x, x2=x, y1=middle - 15, y2=middle + 15))
+    for index, dot in enumerate(one.dots):
+        tip = f"{figure(dot.value)} {unit}, round {dot.round}, line {dot.line}"
+        parts.append(_dot(place(dot.value), middle + jitter(index) * 20, style, tip))
     return parts
 
 
@@ -62,11 +64,13 @@ def _dot(x: float, y: float, style: int, tip: str = "") -> Markup:
     inside = [element("title", tip)] if tip else []
     y = round(y, 1)
     if style % MARKS == 1:
-        points = f"{x},{y - 4.2:.1f} {x + 4.2:.1f},{y} {x},{y + 4.2:.1f} {x - 4.2:.1f},{y}"
+        points = f"{x},{y - 3.6:.1f} {x + 3.6:.1f},{y} {x},{y + 3.6:.1f} {x - 3.6:.1f},{y}"
         return element("polygon", *inside, class_="dot arm1", points=points)
     if style % MARKS == 2:
-        return element("rect", *inside, class_="dot arm2", x=f"{x - 3:.1f}", y=f"{y - 3:.1f}", width=6, height=6)
-    return element("circle", *inside, class_="dot arm0", cx=x, cy=y, r=3.4)
+        return element(
+            "rect", *inside, class_="dot arm2", x=f"{x - 2.7:.1f}", y=f"{y - 2.7:.1f}", width=5.4, height=5.4
+        )
+    return element("circle", *inside, class_="dot arm0", cx=x, cy=y, r=3)
 
 
 def _axis_below(marks: list[float], place: Callable[[float], float], y: float, unit: str) -> Markup:
@@ -75,8 +79,8 @@ def _axis_below(marks: list[float], place: Callable[[float], float], y: float, u
         anchor = "start" if index == 0 else "end" if index == len(marks) - 1 else "middle"
         x = place(mark)
         parts.append(element("line", class_="grid", x1=x, x2=x, y1=4, y2=y))
-        label = tick_label(mark, marks[1]) + (f" {unit}" if index == len(marks) - 1 else "")
-        parts.append(element("text", label, class_="tick", x=x, y=y + 16, text_anchor=anchor))
+        parts.append(element("text", tick_label(mark, marks[1]), class_="tick", x=x, y=y + 16, text_anchor=anchor))
+    parts.append(element("text", unit, class_="tick", x=place(marks[-1]), y=y + 31, text_anchor="end"))
     parts.append(element("line", class_="axis", x1=place(marks[0]), x2=place(marks[-1]), y1=y, y2=y))
     return NO_MARKUP.join(parts)
 
@@ -91,7 +95,7 @@ class Shape:
     badge: int
 
 
-SHAPES = (Shape("wide", 1040, 330, 17), Shape("narrow", 350, 300, 15))
+SHAPES = (Shape("wide", 1040, 346, 18), Shape("narrow", 350, 316, 16))
 
 
 def memory(run: dict[str, Any], arms: list[str], shape: Shape) -> Markup:
@@ -103,7 +107,7 @@ def memory(run: dict[str, Any], arms: list[str], shape: Shape) -> Markup:
     events = timed_events(run)
     end = max([at for at, _ in known] + [at for at, _ in events])
     across, upward = ticks(end, 8 if shape.width > 600 else 4), ticks(max(value for _, value in known) / GIB, 5)
-    left, top, bottom = 40, 44, shape.height - 40
+    left, top, bottom = 40, 60, shape.height - 40
     x, y = scale(0.0, end or 1.0, left, shape.width - EDGE), scale(0.0, upward[-1], bottom, top)
     parts = [_memory_axes(across, upward, x, y, end or 1.0, left, shape)]
     parts += _arm_bands(run, arms, x, bottom, end)
@@ -186,14 +190,16 @@ def _arm_bands(
 
 
 def _badges(run: dict[str, Any], x: Callable[[float], float], shape: Shape, top: int, bottom: int) -> list[Markup]:
-    """A line for each event; its number where there is room for it."""
-    lines, numbers, free = [], [], 0.0
+    """A line for each event; its number in the first of two rows that has room for it, else only the line."""
+    lines, numbers, free = [], [], [0.0, 0.0]
     for at, number in sorted(timed_events(run)):
         place = x(at)
         lines.append(element("line", class_="event", x1=place, x2=place, y1=top - 10, y2=bottom))
-        if place >= free:
-            numbers.append(element("text", str(number), class_="badge", x=place, y=top - 14, text_anchor="middle"))
-            free = place + shape.badge
+        row = next((row for row in (0, 1) if place >= free[row]), None)
+        if row is not None:
+            y = top - 14 - 14 * row
+            numbers.append(element("text", str(number), class_="badge", x=place, y=y, text_anchor="middle"))
+            free[row] = place + shape.badge
     return lines + numbers
 
 

@@ -121,6 +121,7 @@ def counts(records: list[Record], arm: str) -> dict[str, int]:
         "truncated": sum(record.get("truncated") is True for record in mine),
         "truncated_unknown": sum(not isinstance(record.get("truncated"), bool) for record in mine),
         "failures": sum(bool(record.get("failure")) for record in mine),
+        "failures_unknown": sum("failure" not in record for record in mine),
     }
 
 

@@ -94,6 +94,12 @@ def gib(value: Any) -> str:
     return figure(value) if number is None else f"{number / GIB:.2f} GiB"
 
 
+def seconds(value: Any) -> str:
+    """Seconds since the start of a run, to a tenth."""
+    number = finite(value)
+    return figure(value) if number is None else f"{number:.1f} s"
+
+
 def span(low: Any, high: Any) -> str:
     """A range of two numbers."""
     return f"{figure(low)} to {figure(high)}"

@@ -20,7 +20,9 @@ CASES = {  # name: (concurrency, requests a round, first token, decode speed, to
     "32K retrieval, first": (1, 1, 15.42, 26.1, 71, 0),
     "32K retrieval, repeat": (1, 1, 1.37, 26.2, 71, 30400),
 }
-HOSTILE = "<script>document.title='taken'</script> \u202eevil\u2066 \x00 \ud800 `|` ](http://example.invalid) " + "x" * 10_000
+HOSTILE = (
+    "<script>document.title='taken'</script> \u202eevil\u2066 \x00 \ud800 `|` ](http://example.invalid) " + "x" * 10_000
+)
 
 
 def records(arms: tuple[str, ...] = ARMS, gain: float = 1.045, cases: dict[str, Any] | None = None) -> list[Json]:
@@ -89,7 +91,12 @@ def run(arms: tuple[str, ...] = ARMS) -> Json:
         for what, took in (("switch", 20), ("ready", 210), ("prove", 30), ("measure", 420)):
             events.append({"at_s": at, "arm": arm, "what": f"stage: {what}"})
             for step in range(0, took, 5):
-                level = {"switch": 100, "ready": 100 - 82 * step / took, "prove": 18, "measure": 17.5 - 1.5 * step / took}
+                level = {
+                    "switch": 100,
+                    "ready": 100 - 82 * step / took,
+                    "prove": 18,
+                    "measure": 17.5 - 1.5 * step / took,
+                }
                 samples.append({"at_s": at + step, "available_bytes": int(level[what] * GIB)})
             at += took
     events.append({"at_s": at, "arm": None, "what": "stage: restore"})
