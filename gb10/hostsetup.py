@@ -66,6 +66,9 @@ def prepare(node: Node, progress: Progress, root: Path) -> None:
     progress.note(f"compose v2: {program}")
     if shutil.which("ssh") is None and os.geteuid() == 0:
         _apt(["openssh-client"], progress, root, why="make verify HOST=ssh://..., which the tests run")
+    if shutil.which("chromium") is None and os.geteuid() == 0:
+        with contextlib.suppress(FailedError):  # where only a snap has it, the tests that need it say what to install
+            _apt(["chromium"], progress, root, why="opens the report, which the tests do")
     if node.image_id("gb10-gitops/base:bookworm") is None and not shutil.which(
         "debootstrap", path="/usr/sbin:/usr/bin:/sbin:/bin"
     ):

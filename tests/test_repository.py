@@ -68,7 +68,7 @@ ORDER = """
 errors files facts signals terminal parse_flags effect
 variables arguments rendering compose node overlays contract comparison site state context
 engine flags patches patchgate readiness launch recovery restore preflight
-remote verify memory evidence statefile guard bench buildinput images hostsetup
+remote verify memory evidence statefile guard report bench buildinput images hostsetup
 deploy experiment status plan doctor cli __main__
 """
 """Every module or package of gb10; each may import only what stands before it."""
