@@ -32,6 +32,10 @@ SCHEMA = ROOT / "docs/schemas/evidence.schema.json"
 EVIDENCE = {"record.json", "recovery.json", "manifest.json", "checks.json", "checks.xml"} | {
     f"{name}.yaml" for name in ("compose", "graph", "profile")
 }
+EVIDENCE |= {"requests.jsonl", "run.json", "comparison.json", "report.html", "report.md"}
+SCHEMAS = {"record.json": "evidence", "recovery.json": "evidence", "manifest.json": "evidence"}
+SCHEMAS |= {"run.json": "run", "comparison.json": "comparison", "requests.jsonl": "request"}
+"""Which schema of docs/schemas/ a file has to fit; of a .jsonl file each line."""
 PLANTED = "hf_planted_secret_0123456789"
 """In the environment of every command of the tests; nothing that is printed or committed may hold it."""
 TEST_ENGINE = "gb10-gitops/test-engine"
@@ -92,11 +96,13 @@ class Sandbox:
         self.site.mkdir(parents=True)
         self.state_root.mkdir()
         shutil.copy(ROOT / "examples/cpu/verified-context.md", self.site)
+        shutil.copytree(ROOT / "examples/cpu/suites", self.site / "suites")
         text = (ROOT / "examples/cpu/vars.yaml").read_text()
         for old, new in (
             ("project: gb10-cpu\n", f"project: {self.project}\n"),
             ("port: 18000", f"port: {self.port}"),
             ("name: gb10-cpu-vllm", f"name: {self.project}"),
+            ("  experiments: [graph]\n", "  experiments: []\n"),  # what is measured is measured in test_measure.py
             ("/var/lib/gb10/gb10-cpu/profiles", f"{self.state_root}/{self.project}/profiles"),
         ):
             assert old in text, old
@@ -215,16 +221,20 @@ class Sandbox:
         return dict(json.loads(paths[-1].read_text()))
 
     def assert_evidence_holds_nothing_else(self) -> None:
-        """Every file that was left for committing fits the published schema, and the planted secret is in none."""
-        validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+        """Every file that was left for committing fits its published schema, and the planted secret is in none."""
         for path in (self.site / "evidence").rglob("*"):
-            if path.is_file():
-                assert PLANTED not in path.read_text(), path
-                half_written = path.name.startswith(".")  # by a command that a test killed; .gitignore keeps it out
-                assert half_written or path.name in EVIDENCE, path
-            if path.name in {"record.json", "recovery.json", "manifest.json"}:
-                found = jsonschema.exceptions.best_match(validator.iter_errors(json.loads(path.read_text())))
-                assert found is None, f"{path}: {found.json_path}: {found.message}"
+            if not path.is_file():
+                continue
+            assert PLANTED not in path.read_text(), path
+            half_written = path.name.startswith(".")  # by a command that a test killed; .gitignore keeps it out
+            assert half_written or path.name in EVIDENCE, path
+            if path.name in SCHEMAS:
+                schema = json.loads((ROOT / f"docs/schemas/{SCHEMAS[path.name]}.schema.json").read_text())
+                validator = jsonschema.Draft202012Validator(schema)
+                texts = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+                for text in texts:
+                    found = jsonschema.exceptions.best_match(validator.iter_errors(json.loads(text)))
+                    assert found is None, f"{path}: {found.json_path}: {found.message}"
         state = self.site / "STATE.md"
         assert not state.exists() or PLANTED not in state.read_text()
 
