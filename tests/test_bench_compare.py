@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -13,6 +14,7 @@ import pytest
 
 from gb10.bench.compare import METRICS, compare
 from gb10.bench.records import Failure, Record, Records
+from gb10.bench.runs import KEYS, read_run
 from gb10.bench.sides import Named
 from gb10.bench.verdict import Thresholds
 from gb10.errors import Fault, RefusedError
@@ -473,3 +475,29 @@ def test_records_that_are_not_those_of_the_run_are_refused() -> None:
 
 def test_the_same_records_give_the_same_comparison() -> None:
     assert compared() == compared()
+
+
+def test_a_run_is_read_and_what_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(run()))
+    assert read_run(path) == run()
+    assert KEYS == list(SCHEMAS["run"]["properties"]) == SCHEMAS["run"]["required"]
+    lost = {key: value for key, value in run().items() if key != "partial"}
+    arm_lost = run()
+    del arm_lost["arms"]["experiment"]["guard_tripped"]
+    see = "compare it with docs/schemas/run.schema.json"
+    for document, message in [
+        (run(kind="comparison"), "is not a run; name the run.json that a run left"),
+        (run(schema=2), "has schema 2, this version reads 1; read it with the version that wrote it"),
+        (run(parital=None), "parital: unknown key; did you mean partial?"),
+        (lost, f"partial: is missing; {see}"),
+        (arm_lost, f"arms.experiment.guard_tripped: is missing; {see}"),
+        (run(partial=True), f"partial: does not have the form that stands here; {see}"),
+    ]:
+        path.write_text(json.dumps(document))
+        with pytest.raises(RefusedError) as error:
+            read_run(path)
+        assert str(error.value) == f"{path}: {message}"
+    path.write_text("{")
+    with pytest.raises(RefusedError, match="is not JSON"):
+        read_run(path)

@@ -180,6 +180,12 @@ def test_the_detailed_lists_leave_failed_requests_out(tmp_path: Path) -> None:
     assert (theirs.requests, theirs.failed) == (2, 1)
 
 
+def test_lists_without_numbers_are_refused(tmp_path: Path) -> None:
+    path = bench(tmp_path / "b.json", ttfts=[0.2], output_lens=[3], itls=[None], errors=[""])
+    with pytest.raises(RefusedError, match="has lists of requests that do not hold numbers"):
+        vllm_bench(path)
+
+
 def test_a_result_in_which_nothing_completed_has_no_medians(tmp_path: Path) -> None:
     theirs = vllm_bench(bench(tmp_path / "b.json", completed=0, median_ttft_ms=0.0, median_tpot_ms=0.0))
     assert set(theirs.values) == {"group_tokens_per_s"}

@@ -53,6 +53,12 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert found[1].answer is None, "a missing field is unknown"
 
 
+def test_half_a_surrogate_pair_does_not_make_a_line_unreadable(tmp_path: Path) -> None:
+    with Writer(tmp_path / "r.jsonl") as writer:
+        writer.write(record("baseline", "tool", 0, 30.0, tool_calls=[{"arguments": "\ud83d"}]))
+    assert read(tmp_path / "r.jsonl")[0].tool_calls == [{"arguments": "?"}]
+
+
 def test_the_schema_has_the_fields_that_the_reader_knows() -> None:
     assert list(SCHEMA["properties"]) == KEYS
     assert SCHEMA["required"] == REQUIRED

@@ -149,7 +149,11 @@ def vllm_bench(path: Path) -> Column:
     document = _result(path)
     values: dict[str, float] = {}
     unknown: dict[str, str] = {}
-    detailed = _detailed(document)
+    try:
+        detailed = _detailed(document)
+    except TypeError:
+        what = "has lists of requests that do not hold numbers"
+        raise RefusedError(str(path), what, "name the file that --save-result wrote") from None
     for name, find in _FROM_RESULT.items():
         value = detailed.get(name)
         value = find(document) if value is None else value

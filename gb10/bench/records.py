@@ -134,9 +134,10 @@ def parsed(where: str, value: dict[str, Any]) -> Record:
 
 
 def as_line(record: Record) -> bytes:
-    """The record as one line of JSON with its newline; what is unknown is left out."""
+    """The record as one line of JSON with its newline; what is unknown is left out, half a surrogate pair becomes `?`."""
     known = {name: value for name, value in asdict(record).items() if value is not None}
-    return (json.dumps(known, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
+    text = json.dumps(known, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace") + b"\n"
 
 
 class Writer:

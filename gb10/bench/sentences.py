@@ -93,7 +93,8 @@ def _of_requests(one: Side) -> list[str]:
         found.append(f"{count} of {one.name} failed or got a wrong answer; none is in the numbers.")
     marked = Counter(mark for record in one.timed for mark in marks(record) if mark != PROFILER)
     for mark, count in marked.items():
-        found.append(f'{words(count, "timed request")} of {one.name} carry the mark "{mark}".')
+        verb = "carries" if count == 1 else "carry"
+        found.append(f'{words(count, "timed request")} of {one.name} {verb} the mark "{mark}".')
     return found
 
 

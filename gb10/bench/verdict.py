@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gb10.bench.sides import NO_RUN, Count, Side, failed, judged_cases, truncated, unjudged
+from gb10.bench.statistics import words
 
 METRIC, CASE, MIN_GAIN = "decode_tokens_per_s", "short", 1.03
 
@@ -81,7 +82,11 @@ def _unknown_answers(a: Side, b: Side) -> str:
     missing = {one.name: unjudged(one, cases) for one in (a, b)}
     nothing = [one.name for one in (a, b) if not any(r.case in cases for r in one.timed)]
     parts = [f"{name} has no answers of the judged cases" for name in nothing]
-    parts += [f"{count} answers of {name} were not judged" for name, count in missing.items() if count]
+    parts += [
+        f"{words(count, 'answer')} of {name} {'was' if count == 1 else 'were'} not judged"
+        for name, count in missing.items()
+        if count
+    ]
     return " and ".join(parts)
 
 
@@ -126,7 +131,7 @@ def guard(a: Side, b: Side) -> Rule:
     found = [_guard(one) for one in (a, b)]
     states = [state for state, _ in found]
     holds = False if False in states else None if None in states else True
-    return Rule("no guard trip and no OOM kill in either arm", holds, "; ".join(words for _, words in found))
+    return Rule("no guard trip and no OOM kill in either arm", holds, "; ".join(text for _, text in found))
 
 
 def _guard(one: Side) -> tuple[bool | None, str]:
@@ -194,15 +199,15 @@ def gain(a: Side, b: Side, cases: list[dict[str, Any]], thresholds: Thresholds) 
         return Rule(rule, False, f"{numbers}, no interval ({found['interval_why']})")
     low, high = (1 / bounds[1], 1 / bounds[0]) if low_is_good else bounds
     numbers += f", interval {low:.3f} to {high:.3f}"
-    if collapsed := [f"{one.collapsed} timed requests of {one.name}" for one in (a, b) if one.collapsed]:
+    if collapsed := [f"{words(one.collapsed, 'timed request')} of {one.name}" for one in (a, b) if one.collapsed]:
         return Rule(rule, None, f"{numbers}; but the clocks collapsed in {' and '.join(collapsed)}: measure again")
     return Rule(rule, gained >= thresholds.min_gain and low > 1, numbers)
 
 
 def inputs(same: bool | None, differences: list[str]) -> Rule:
     """Rule 7."""
-    words = {True: "every input has the same SHA-256", None: "not every input has a known SHA-256"}
-    return Rule("both arms got the same inputs", same, words.get(same, "; ".join(differences)))
+    texts = {True: "every input has the same SHA-256", None: "not every input has a known SHA-256"}
+    return Rule("both arms got the same inputs", same, texts.get(same, "; ".join(differences)))
 
 
 def complete(a: Side, b: Side) -> Rule:
