@@ -129,8 +129,8 @@ def clip(text: str, limit: int = 1200) -> tuple[str, int]:
 def markdown_text(text: Any) -> str:
     """Text that Markdown shows as itself, on one line, also in a table's cell; nothing becomes a link, a heading or HTML."""
     line = " ⏎ ".join(visible(text).splitlines())
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;")
-    line = _MARKDOWN.sub(r"\\\1", line).replace("://", ":&#47;&#47;").replace("www.", "www&#46;").replace("@", "&#64;")
+    line = _MARKDOWN.sub(r"\\\1", line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = line.replace("|", "&#124;").replace("://", ":&#47;&#47;").replace("www.", "www&#46;").replace("@", "&#64;")
     line = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", line)
     return f"\\{line}" if line[:1] in {"-", "+", "="} else line
 
