@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from gb10.report import cases
-from gb10.report.words import gib, plain, reason, say, seconds, unknown, visible
+from gb10.report.words import gib, objects, plain, reason, say, seconds, table, unknown, visible
 
 Json = dict[str, Any]
 
@@ -21,13 +21,13 @@ def events(run: Json) -> list[Json]:
             "arm": say(one["arm"]) if one.get("arm") else "no arm",
             "what": say(one.get("what")),
         }
-        for number, one in enumerate(run.get("events") or [], 1)
+        for number, one in enumerate(objects(run.get("events")), 1)
     ]
 
 
 def environment(run: Json, arms: list[str]) -> Json:
     """Of the run: commit, host, times, suite, order. Of each arm: image, argv, whether its graph took effect, guard, OOM, memory."""
-    suite = run.get("suite") or {}
+    suite = table(run.get("suite"))
     facts = [
         ("Commit", say(run.get("commit"))),
         ("Host", say(run.get("host"))),
@@ -44,9 +44,9 @@ def environment(run: Json, arms: list[str]) -> Json:
         *("Overlays", "Image", "Container started", "Block size", "Graph", "Guard tripped"),
         *("OOM kills of the host", "Lowest available memory", "Arguments"),
     )
-    columns = [_arm_facts((run.get("arms") or {}).get(arm)) for arm in arms]
-    table = [(name, [column[name] for column in columns]) for name in names]
-    return {"facts": facts, "arms": [row for row in table if row[0] != "Arguments"], "argv": dict(table)["Arguments"]}
+    columns = [_arm_facts(table(run.get("arms")).get(arm)) for arm in arms]
+    lines = [(name, [column[name] for column in columns]) for name in names]
+    return {"facts": facts, "arms": [row for row in lines if row[0] != "Arguments"], "argv": dict(lines)["Arguments"]}
 
 
 def _arm_facts(arm: Json | None) -> dict[str, str]:
@@ -91,7 +91,7 @@ def _absence(facts: Json, key: str, absent: str, prefix: str) -> str:
 
 def raw(run: Json, comparison: Json | None) -> list[Json]:
     """The files of records by SHA-256. Only a file that lies beside the report is a link."""
-    own = run.get("requests") or {}
+    own = table(run.get("requests"))
     name, digest = own.get("file"), own.get("sha256")
     link = f"./{quote(visible(name))}" if isinstance(name, str) and name else ""
     found = [{"what": "records of this run", "file": say(name), "link": link, "sha256": say(digest)}]
@@ -106,6 +106,6 @@ def elsewhere(run: Json, comparison: Json | None) -> list[tuple[str, Json]]:
     """The sides of a comparison whose records are not this run's, by name."""
     if comparison is None:
         return []
-    digest = (run.get("requests") or {}).get("sha256")
+    digest = table(run.get("requests")).get("sha256")
     named = zip(cases.sides(comparison), (comparison.get(side) or {} for side in "ab"), strict=True)
     return [(name, given) for name, given in named if not digest or given.get("requests_sha256") != digest]

@@ -7,7 +7,7 @@ from typing import Any
 
 from gb10.report import cases, plots, requests
 from gb10.report.environment import elsewhere, environment, events, raw
-from gb10.report.words import count, figure, finite, gib, plain, reason, say, seconds, unknown
+from gb10.report.words import count, figure, finite, gib, objects, plain, reason, say, seconds, table, unknown
 
 Json = dict[str, Any]
 DECISIONS = {
@@ -50,6 +50,7 @@ def page(run: Json, records: list[Json], comparison: Json | None) -> Json:
         "figures": [request_figure(name, records, arms, run) for name in SERIES],
         "memory": memory(run, arms),
         "events": events(run),
+        "no_events": unknown(reason(run.get("events")) if run.get("events") else "no event is recorded"),
         "environment": environment(run, arms),
         "raw": raw(run, comparison),
     }
@@ -58,8 +59,8 @@ def page(run: Json, records: list[Json], comparison: Json | None) -> Json:
 def arms_of(run: Json, records: list[Json], comparison: Json | None) -> list[str]:
     """The arms, baseline first: as compared, then as run, then as recorded."""
     named = [plain((comparison.get(side) or {}).get("arm") or "") for side in "ab"] if comparison else []
-    named += ["baseline"] if "baseline" in (run.get("arms") or {}) else []
-    found = [*named, *(run.get("arms") or {}), *(requests.arm_of(record) for record in records)]
+    named += ["baseline"] if "baseline" in table(run.get("arms")) else []
+    found = [*named, *table(run.get("arms")), *(requests.arm_of(record) for record in records)]
     return [arm for arm in dict.fromkeys(found) if arm]
 
 
@@ -73,7 +74,7 @@ def verdict(comparison: Json | None, arms: list[str]) -> Json:
     decision = say(given.get("decision"))
     tone, symbol, words = DECISIONS.get(decision, ("none", "?", f"No verdict: {decision}"))
     rules = []
-    for rule in given.get("rules") or []:
+    for rule in objects(given.get("rules")):
         state, mark, said = HOLDS.get(rule.get("holds") if isinstance(rule.get("holds"), bool) else None, OPEN)
         text, numbers = say(rule.get("rule")), say(rule.get("numbers"))
         rules.append({"state": state, "symbol": mark, "holds": said, "rule": text, "numbers": numbers})
@@ -193,7 +194,7 @@ def memory(run: Json, arms: list[str]) -> Json:
     samples = plots.memory_samples(run)
     known = [(at, value) for at, value in samples if value is not None]
     marks = sorted(plots.timed_events(run))
-    listed = run.get("events") or []
+    listed = objects(run.get("events"))
     edges = [(None, 0)] if known and (not marks or known[0][0] < marks[0][0]) else []
     edges += [(at, number) for at, number in marks]
     rows = []
@@ -209,4 +210,5 @@ def memory(run: Json, arms: list[str]) -> Json:
         "samples": str(len(known)),
         "missing": str(len(samples) - len(known)) if len(samples) > len(known) else "",
         "rows": rows,
+        "none": unknown(reason(run.get("memory")) if run.get("memory") else "no memory sample is recorded"),
     }

@@ -44,6 +44,16 @@ def reason(value: Any) -> str | None:
     return None
 
 
+def table(value: Any) -> dict[str, Any]:
+    """`value` where it is an object of facts, else an empty one: what was asked of it is then unknown."""
+    return value if isinstance(value, dict) and "unknown" not in value else {}
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none when there is no list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def plain(value: Any) -> str:
     """Text as it is, anything else as compact JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ import pytest
 
 from gb10 import report
 from gb10.report.axes import jitter, ticks
+from gb10.report.page import page
 from gb10.report.words import figure, markdown_code, markdown_text, say, visible
 from tests.report.samples import GIB, HOSTILE, SAMPLES, adopt, everything_unknown, one_arm, reject
 
@@ -152,6 +154,14 @@ def test_unknown_is_never_a_zero_or_a_blank() -> None:
     assert Text(page).words.count("unknown (not recorded)") > 15
 
 
+def test_lists_that_could_not_be_read_are_unknown_with_their_reason() -> None:
+    run, records, _ = one_arm()
+    run |= {"events": {"unknown": "the file is torn"}, "memory": {"unknown": "no /proc here"}}
+    for text in (report.html(run, records, None), report.markdown(run, records, None)):
+        assert "unknown (the file is torn)" in text
+        assert "unknown (no /proc here)" in text
+
+
 def test_a_reason_recorded_is_shown() -> None:
     run, records, _ = one_arm()
     run["arms"]["baseline"]["block_size"] = {"unknown": "the log does not say"}
@@ -280,3 +290,36 @@ def test_markdown_shows_text_as_itself() -> None:
     assert markdown_text("30.03") == "30.03"
     assert markdown_code("a `` b") == "``` a `` b ```"
     assert visible("a\u200bb") == "a⟨U+200B⟩b"
+
+
+def paths(value: object, limit: int = 2) -> list[tuple[object, ...]]:
+    """Every place in a document, of lists only the first few."""
+    if isinstance(value, dict):
+        return [(key, *rest) for key, one in value.items() for rest in [(), *paths(one)]]
+    if isinstance(value, list):
+        return [(index, *rest) for index, one in enumerate(value[:limit]) for rest in [(), *paths(one)]]
+    return []
+
+
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["run", "records", "comparison"])
+def test_any_one_fact_may_be_missing_null_or_unknown(which: int) -> None:
+    run, records, comparison = adopt()
+    whole = [run | {"memory": run["memory"][:3]}, records[:20:5], comparison | {"cases": comparison["cases"][:1]}]
+    for path in paths(whole[which]):
+        if isinstance(path[-1], int):
+            continue
+        for change in ("gone", None, {"unknown": "N/A"}):
+            sample = copy.deepcopy(whole)
+            place = sample[which]
+            for step in path[:-1]:
+                place = place[step]
+            if change == "gone":
+                del place[path[-1]]
+            else:
+                place[path[-1]] = change
+            try:
+                page(*sample)  # what fails, fails here: the templates only lay texts out
+                if change is None:
+                    report.html(*sample)
+            except Exception as error:
+                pytest.fail(f"{path} {change}: {error!r}")
