@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gb10.report.requests import Case, Record, arm_of, case_label, case_of, counts, series, timed
-from gb10.report.words import METRICS, figure, finite, metric, reason, say, span, unknown
+from gb10.report.words import METRICS, figure, finite, metric, objects, reason, say, span, table, unknown
 
 
 def sides(comparison: dict[str, Any]) -> tuple[str, str]:
@@ -23,9 +23,9 @@ def compared(comparison: dict[str, Any]) -> list[dict[str, Any]]:
         {
             "label": case_label((str(case.get("case") or "unknown case"), case.get("concurrency"))),
             "phase": _phase(case.get("phase")),
-            "rows": [_row(name, values or {}) for name, values in _ordered(case.get("metrics") or {})],
+            "rows": [_row(name, table(values)) for name, values in _ordered(table(case.get("metrics")))],
         }
-        for case in comparison.get("cases") or []
+        for case in objects(comparison.get("cases"))
     ]
 
 
@@ -57,7 +57,7 @@ def alone(records: list[Record]) -> list[dict[str, Any]]:
 def outcomes_compared(comparison: dict[str, Any]) -> list[dict[str, Any]]:
     """Per case of a comparison: right of total, truncated, failed and the largest outputs of each side."""
     found = []
-    for case in comparison.get("cases") or []:
+    for case in objects(comparison.get("cases")):
         entry: dict[str, Any] = {
             "label": case_label((str(case.get("case") or "unknown case"), case.get("concurrency"))),
             "phase": _phase(case.get("phase")),

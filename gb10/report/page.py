@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from itertools import pairwise
 from typing import Any
-from urllib.parse import quote
 
 from gb10.report import cases, plots, requests
-from gb10.report.words import count, figure, finite, gib, plain, reason, say, seconds, unknown
+from gb10.report.environment import elsewhere, environment, events, raw
+from gb10.report.words import count, figure, finite, gib, objects, plain, reason, say, seconds, table, unknown
 
 Json = dict[str, Any]
 DECISIONS = {
@@ -51,6 +50,7 @@ def page(run: Json, records: list[Json], comparison: Json | None) -> Json:
         "figures": [request_figure(name, records, arms, run) for name in SERIES],
         "memory": memory(run, arms),
         "events": events(run),
+        "no_events": unknown(reason(run.get("events")) if run.get("events") else "no event is recorded"),
         "environment": environment(run, arms),
         "raw": raw(run, comparison),
     }
@@ -59,8 +59,8 @@ def page(run: Json, records: list[Json], comparison: Json | None) -> Json:
 def arms_of(run: Json, records: list[Json], comparison: Json | None) -> list[str]:
     """The arms, baseline first: as compared, then as run, then as recorded."""
     named = [plain((comparison.get(side) or {}).get("arm") or "") for side in "ab"] if comparison else []
-    named += ["baseline"] if "baseline" in (run.get("arms") or {}) else []
-    found = [*named, *(run.get("arms") or {}), *(requests.arm_of(record) for record in records)]
+    named += ["baseline"] if "baseline" in table(run.get("arms")) else []
+    found = [*named, *table(run.get("arms")), *(requests.arm_of(record) for record in records)]
     return [arm for arm in dict.fromkeys(found) if arm]
 
 
@@ -74,7 +74,7 @@ def verdict(comparison: Json | None, arms: list[str]) -> Json:
     decision = say(given.get("decision"))
     tone, symbol, words = DECISIONS.get(decision, ("none", "?", f"No verdict: {decision}"))
     rules = []
-    for rule in given.get("rules") or []:
+    for rule in objects(given.get("rules")):
         state, mark, said = HOLDS.get(rule.get("holds") if isinstance(rule.get("holds"), bool) else None, OPEN)
         text, numbers = say(rule.get("rule")), say(rule.get("numbers"))
         rules.append({"state": state, "symbol": mark, "holds": said, "rule": text, "numbers": numbers})
@@ -194,7 +194,7 @@ def memory(run: Json, arms: list[str]) -> Json:
     samples = plots.memory_samples(run)
     known = [(at, value) for at, value in samples if value is not None]
     marks = sorted(plots.timed_events(run))
-    listed = run.get("events") or []
+    listed = objects(run.get("events"))
     edges = [(None, 0)] if known and (not marks or known[0][0] < marks[0][0]) else []
     edges += [(at, number) for at, number in marks]
     rows = []
@@ -210,103 +210,5 @@ def memory(run: Json, arms: list[str]) -> Json:
         "samples": str(len(known)),
         "missing": str(len(samples) - len(known)) if len(samples) > len(known) else "",
         "rows": rows,
+        "none": unknown(reason(run.get("memory")) if run.get("memory") else "no memory sample is recorded"),
     }
-
-
-def events(run: Json) -> list[Json]:
-    """Each event: number, seconds since the start, arm, what."""
-    return [
-        {
-            "number": str(number),
-            "at": seconds(one.get("at_s")),
-            "arm": say(one["arm"]) if one.get("arm") else "no arm",
-            "what": say(one.get("what")),
-        }
-        for number, one in enumerate(run.get("events") or [], 1)
-    ]
-
-
-def environment(run: Json, arms: list[str]) -> Json:
-    """Of the run: commit, host, times, suite, order. Of each arm: image, argv, whether its graph took effect, guard, OOM, memory."""
-    suite = run.get("suite") or {}
-    facts = [
-        ("Commit", say(run.get("commit"))),
-        ("Host", say(run.get("host"))),
-        ("Started", say(run.get("started_at"))),
-        ("Ended", say(run.get("ended_at"))),
-        ("Suite", say(suite.get("name"))),
-        ("SHA-256 of the suite", say(suite.get("sha256"))),
-        ("Rounds", say(run.get("rounds"))),
-        ("Order of arms", ", then ".join(map(plain, run["order"])) if run.get("order") else unknown()),
-        ("Complete", _absence(run, "partial", "yes", "no: ")),
-        ("Diagnostic mode", _absence(run, "diagnostic", "none", "")),
-    ]
-    names = (
-        *("Overlays", "Image", "Container started", "Block size", "Graph", "Guard tripped"),
-        *("OOM kills of the host", "Lowest available memory", "Arguments"),
-    )
-    columns = [_arm_facts((run.get("arms") or {}).get(arm)) for arm in arms]
-    table = [(name, [column[name] for column in columns]) for name in names]
-    return {"facts": facts, "arms": [row for row in table if row[0] != "Arguments"], "argv": dict(table)["Arguments"]}
-
-
-def _arm_facts(arm: Json | None) -> dict[str, str]:
-    arm = arm or {}
-    oom, argv = arm.get("oom_kill"), arm.get("argv")
-    return {
-        "Overlays": say(arm.get("overlays")),
-        "Image": say(arm.get("image_id")),
-        "Container started": say(arm.get("container_started_at")),
-        "Block size": say(arm.get("block_size"), "tokens"),
-        "Graph": _graph(arm),
-        "Guard tripped": _absence(arm, "guard_tripped", "no", "yes: "),
-        "OOM kills of the host": say(oom)
-        if not isinstance(oom, dict) or "unknown" in oom
-        else f"{say(oom.get('before'))} before, {say(oom.get('after'))} after",
-        "Lowest available memory": gib(arm.get("lowest_available_bytes")),
-        "Arguments": shlex.join(map(plain, argv)) if isinstance(argv, list) else say(argv),
-    }
-
-
-def _graph(arm: Json) -> str:
-    if "graph_effective" not in arm:
-        return unknown()
-    effective = arm["graph_effective"]
-    if effective is None:
-        return "no graph overlay"
-    if isinstance(effective, bool):
-        return "in effect" if effective else "applied, not effective"
-    return say(effective)
-
-
-def _absence(facts: Json, key: str, absent: str, prefix: str) -> str:
-    """A fact that is null when nothing happened: a missing key is unknown, not nothing."""
-    if key not in facts:
-        return unknown()
-    value = facts[key]
-    if value is None or value is False:
-        return absent
-    why = reason(value)
-    return unknown(why) if why else f"{prefix}{plain(value)}"
-
-
-def raw(run: Json, comparison: Json | None) -> list[Json]:
-    """The files of records by SHA-256. Only a file that lies beside the report is a link."""
-    own = run.get("requests") or {}
-    name, digest = own.get("file"), own.get("sha256")
-    link = f"./{quote(str(name))}" if isinstance(name, str) and name else ""
-    found = [{"what": "records of this run", "file": say(name), "link": link, "sha256": say(digest)}]
-    for name, given in elsewhere(run, comparison):
-        what = f"records of {name}, from another run"
-        digest = say(given.get("requests_sha256"))
-        found.append({"what": what, "file": say(given.get("source")), "link": "", "sha256": digest})
-    return found
-
-
-def elsewhere(run: Json, comparison: Json | None) -> list[tuple[str, Json]]:
-    """The sides of a comparison whose records are not this run's, by name."""
-    if comparison is None:
-        return []
-    digest = (run.get("requests") or {}).get("sha256")
-    named = zip(cases.sides(comparison), (comparison.get(side) or {} for side in "ab"), strict=True)
-    return [(name, given) for name, given in named if not digest or given.get("requests_sha256") != digest]

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from gb10.report.axes import NO_MARKUP, drawing, element, jitter, scale, tick_label, ticks
 from gb10.report.requests import Series
-from gb10.report.words import GIB, figure, finite, say
+from gb10.report.words import GIB, figure, finite, objects, say, table
 
 STRIP_WIDTH, LANE, AXIS, EDGE = 350, 52, 38, 12
 MARKS = 3
@@ -128,19 +128,19 @@ def memory(run: dict[str, Any], arms: list[str], shape: Shape) -> Markup:
 
 def memory_samples(run: dict[str, Any]) -> list[tuple[float, float | None]]:
     """(seconds, bytes or None) of each sample whose time is known."""
-    found = [(finite(one.get("at_s")), finite(one.get("available_bytes"))) for one in run.get("memory") or []]
+    found = [(finite(one.get("at_s")), finite(one.get("available_bytes"))) for one in objects(run.get("memory"))]
     return sorted(((at, value) for at, value in found if at is not None), key=lambda one: one[0])
 
 
 def timed_events(run: dict[str, Any]) -> list[tuple[float, int]]:
     """(seconds, number in the list of events) of each event whose time is known."""
-    found = [(finite(one.get("at_s")), number) for number, one in enumerate(run.get("events") or [], 1)]
+    found = [(finite(one.get("at_s")), number) for number, one in enumerate(objects(run.get("events")), 1)]
     return [(at, number) for at, number in found if at is not None]
 
 
 def floors(run: dict[str, Any]) -> list[tuple[str, Any]]:
     """The guard's floors by the class that draws them."""
-    given = run.get("floors") or {}
+    given = table(run.get("floors"))
     return [("sustained", given.get("sustained_below_bytes")), ("stop", given.get("stop_below_bytes"))]
 
 
@@ -173,7 +173,7 @@ def _arm_bands(
     run: dict[str, Any], arms: list[str], x: Callable[[float], float], bottom: int, end: float
 ) -> list[Markup]:
     """Under the axis: which arm was up, from its first event to the next arm's."""
-    events = [(finite(one.get("at_s")), one.get("arm")) for one in run.get("events") or []]
+    events = [(finite(one.get("at_s")), one.get("arm")) for one in objects(run.get("events"))]
     starts: list[tuple[float, Any]] = []
     for at, arm in events:
         if at is not None and (not starts or starts[-1][1] != arm):

@@ -51,7 +51,7 @@ def timed(records: list[Record]) -> list[tuple[int, Record]]:
 
 def case_of(record: Record) -> Case:
     """What requests must share to stand in one row: the case and how many are sent together."""
-    return (plain(record.get("case") or "unknown case"), record.get("concurrency"))
+    return (plain(record.get("case") or "unknown case"), finite(record.get("concurrency")))
 
 
 def case_label(case: Case) -> str:

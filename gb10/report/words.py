@@ -44,6 +44,16 @@ def reason(value: Any) -> str | None:
     return None
 
 
+def table(value: Any) -> dict[str, Any]:
+    """`value` where it is an object of facts, else an empty one: what was asked of it is then unknown."""
+    return value if isinstance(value, dict) and "unknown" not in value else {}
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none when there is no list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
 def plain(value: Any) -> str:
     """Text as it is, anything else as compact JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
@@ -129,8 +139,8 @@ def clip(text: str, limit: int = 1200) -> tuple[str, int]:
 def markdown_text(text: Any) -> str:
     """Text that Markdown shows as itself, on one line, also in a table's cell; nothing becomes a link, a heading or HTML."""
     line = " ⏎ ".join(visible(text).splitlines())
-    line = line.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("|", "&#124;")
-    line = _MARKDOWN.sub(r"\\\1", line).replace("://", ":&#47;&#47;").replace("www.", "www&#46;").replace("@", "&#64;")
+    line = _MARKDOWN.sub(r"\\\1", line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    line = line.replace("|", "&#124;").replace("://", ":&#47;&#47;").replace("www.", "www&#46;").replace("@", "&#64;")
     line = re.sub(r"^(\d+)([.)])(?=\s|$)", r"\1\\\2", line)
     return f"\\{line}" if line[:1] in {"-", "+", "="} else line
 

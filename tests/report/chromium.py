@@ -18,6 +18,9 @@ QUIET = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
 )
 CONSOLE = re.compile(r"CONSOLE.*|Refused to .*")
+FRAME = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" content="light dark">
+<body><iframe style="border: 0; width: {width}px; height: 900px; color-scheme: light dark" srcdoc="{inside}"></iframe>"""
+"""A window is never narrower than 500 px; a frame can be."""
 MEASURE = """
 <script>
 function rgb(text) { return (text.match(/[0-9.]+/g) || []).map(Number); }
@@ -57,7 +60,7 @@ function measured() {
 const out = document.createElement('pre');
 out.id = 'measured';
 out.textContent = JSON.stringify(measured());
-document.body.append(out);
+parent.document.body.append(out);
 </script>
 """
 
@@ -69,10 +72,11 @@ def console(page: str, directory: Path) -> list[str]:
 
 
 def measure(page: str, directory: Path, width: int, *, dark: bool) -> dict[str, Any]:
-    """Sizes, contrast and words of the page in a window of this width. Its policy is lifted for the script that measures."""
+    """Sizes, contrast and words of the page in a frame of this width. Its policy is lifted for the script that measures."""
     page = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page)
-    page = page.replace("</body>", f"{MEASURE}</body>")
-    result = _run(page, directory, _scheme(dark), f"--window-size={width},900", "--dump-dom")
+    inside = html.escape(page.replace("</body>", f"{MEASURE}</body>"))
+    frame = FRAME.format(width=width, inside=inside)
+    result = _run(frame, directory, _scheme(dark), f"--window-size={max(width, 600)},900", "--dump-dom")
     found = re.search(r'<pre id="measured">(.*?)</pre>', result.stdout, re.S)
     assert found, result.stderr[-2000:]
     return dict(json.loads(html.unescape(found[1])))
