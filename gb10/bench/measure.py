@@ -111,7 +111,7 @@ class Run:
             self.record["diagnostic"] = "profiler attached"
         limits = Limits(v.limits.request_s * STALL_FACTOR, v.limits.request_s)
         marks = ("profiler attached",) if "profile" in overlays else ()
-        target = Target(name, url, v.model.served_name, limits, marks)
+        target = Target(name, url, v.model.served_name, limits, marks, "profile" in overlays)
         measured: list[dict[str, Any]] = []
         path = self.directory / "requests.jsonl"
         self.event(name, "begins")

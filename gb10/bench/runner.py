@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -36,6 +38,7 @@ class Target:
     model: str
     limits: Limits
     marks: tuple[str, ...] = ()
+    profiled: bool = False
 
 
 def run(
@@ -45,7 +48,9 @@ def run(
     with stream.connect() as http:
         began, sent = time.monotonic(), 0
         for number in range(rounds + 1):
-            groups = list(suites.requests(suite, target.model, number, lambda text: _tokens(http, target, text)))
+            traced = target.profiled and number == rounds
+            count = partial(_tokens, http, target)
+            groups = list(suites.requests(suite, target.model, number, count, traced=traced))
             counted = [[_count(http, target, request) for request in group] for group in groups]
             total = (rounds + 1) * len(groups)
             for position, (group, counts) in enumerate(zip(groups, counted, strict=True), 1):
@@ -76,12 +81,25 @@ def _group(
     """Send the requests of a group at the same time, with the engine's counters around them."""
     limits = {"limit_s": target.limits.answer_s, "stall_s": target.limits.stall_s}
     before = Counters.read(target.url)
-    with ThreadPoolExecutor(len(group)) as pool:
+    with _window(target, group[0]), ThreadPoolExecutor(len(group)) as pool:
         answers = list(pool.map(lambda request: stream.chat(http, target.url, request.body, **limits), group))
     growth = Counters.read(target.url).growth_since(before)
     together = _group_speed(answers)
     for request, count, answer in zip(group, counts, answers, strict=True):
         yield _record(target, request, count, answer, growth, together, len(group))
+
+
+@contextlib.contextmanager
+def _window(target: Target, request: Request) -> Iterator[None]:
+    """A capture window of the profiler around a traced case; stopped once, also when the case fails."""
+    if not request.case.traced:
+        yield
+        return
+    client.profiler(target.url, "start")
+    try:
+        yield
+    finally:
+        client.profiler(target.url, "stop")
 
 
 def _group_speed(answers: list[Completion]) -> float | None:

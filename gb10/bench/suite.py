@@ -113,8 +113,12 @@ def _findings(suite: Suite) -> Iterator[tuple[KeyPath, str, str]]:
             yield (*where, "expect"), f"{case.name} has no rule", "say what makes its answer right"
 
 
-def requests(suite: Suite, model: str, round_number: int, tokens_of: archive.Counter) -> Iterator[list[Request]]:
+def requests(
+    suite: Suite, model: str, round_number: int, tokens_of: archive.Counter, *, traced: bool = False
+) -> Iterator[list[Request]]:
     """The groups of one round in their order; the requests of a group are sent at the same time.
+
+    `traced`: also the cases that are recorded by a profiler, which belong to one round alone.
 
     Round 0 is the warm-up: the same shapes, with archives that no later round has. `tokens_of` counts a text's tokens as
     the engine does: the same suite, round and tokenizer give the same bytes.
@@ -130,7 +134,7 @@ def requests(suite: Suite, model: str, round_number: int, tokens_of: archive.Cou
             prompts[case.name] = _asked(case, texts[key])
         elif case.again is not None:
             prompts[case.name] = prompts[case.again]
-        for index in range(case.repeat):
+        for index in range(case.repeat if traced or not case.traced else 0):
             yield [
                 Request(round_number, case, index, slot, _body(case, model, prompt, expect), expect)
                 for slot, (prompt, expect) in enumerate(_each(case, prompts))

@@ -16,10 +16,11 @@ pytestmark = pytest.mark.docker
 ONLY_GRAPH = "TEST_ENGINE_ONLY_WITH: --compilation-config"
 
 
-def measured(box: Sandbox, rounds: int = 2, *faults: str) -> None:
+def measured(box: Sandbox, rounds: int = 2, *faults: str, prove: str = "small") -> None:
     """Measure the graph experiment with the tests' own suite, which the test engine can answer."""
     (box.site / "suites/small.yaml").write_text((ROOT / "tests/data/suite.yaml").read_text())
     box.change("  experiments: []\n", "  experiments: [graph]\n")
+    box.change("  prove: prefix\n", f"  prove: {prove}\n")
     box.change("  suite: retest\n", "  suite: small\n")
     box.change("  rounds: 2\n", f"  rounds: {rounds}\n")
     box.change("  case: short\n", "  case: words\n")
@@ -68,7 +69,7 @@ def test_both_arms_are_measured_on_fresh_engines_and_compare_gives_the_same_agai
     assert reproduced["verdict"] == comparison["verdict"]
     assert reproduced["cases"] == comparison["cases"]
     report = (directory / "report.html").read_text()
-    assert "keep baseline" in report
+    assert "Keep the baseline" in report
     assert comparison["a"]["requests_sha256"] in report
     (directory / "report.html").unlink()
     assert sandbox.gb10("report", "--experiment", "graph").code == 0
@@ -76,7 +77,7 @@ def test_both_arms_are_measured_on_fresh_engines_and_compare_gives_the_same_agai
 
 
 def test_wrong_answers_of_the_experiment_are_recorded_rejected_and_end_with_exit_1(sandbox: Sandbox) -> None:
-    measured(sandbox, 1, "TEST_ENGINE_WRONG_ANSWER: 20+22")
+    measured(sandbox, 1, "TEST_ENGINE_WRONG_ANSWER: 20+22", prove="null")
     result = tried(sandbox)
     assert result.code == 1
     assert "wrong answer: experiment, round 1, two-at-once" in result.err

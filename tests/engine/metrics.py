@@ -72,6 +72,10 @@ class Metrics:
         for kind, name, value in rows:
             family = name.removesuffix("_total") if kind == "counter" else name
             lines += [f"# TYPE vllm:{family} {kind}", f"vllm:{name}{self._labels} {float(value)}"]
+        lines += [
+            "# TYPE vllm:cache_config_info gauge",
+            f'vllm:cache_config_info{{block_size="{BLOCK}",engine="0"}} 1.0',
+        ]
         total = "vllm:iteration_tokens_total"
         lines += [
             f"# TYPE {total} histogram",
