@@ -64,11 +64,6 @@ def prepare(node: Node, progress: Progress, root: Path) -> None:
             "sudo apt-get install docker-compose-v2 (or docker-compose-plugin), then run this again",
         )
     progress.note(f"compose v2: {program}")
-    if shutil.which("ssh") is None and os.geteuid() == 0:
-        _apt(["openssh-client"], progress, root, why="make verify HOST=ssh://..., which the tests run")
-    if shutil.which("chromium") is None and os.geteuid() == 0:
-        with contextlib.suppress(FailedError):  # where only a snap has it, the tests that need it say what to install
-            _apt(["chromium"], progress, root, why="opens the report, which the tests do")
     if node.image_id("gb10-gitops/base:bookworm") is None and not shutil.which(
         "debootstrap", path="/usr/sbin:/usr/bin:/sbin:/bin"
     ):
@@ -78,6 +73,15 @@ def prepare(node: Node, progress: Progress, root: Path) -> None:
             root,
             why="makes the base image when no registry answers",
         )
+
+
+def prepare_tests(progress: Progress, root: Path) -> None:
+    """What only the tests need: an SSH client and a browser. A test that misses one says what to install."""
+    wanted = {"ssh": ("openssh-client", "make verify HOST=ssh://..."), "chromium": ("chromium", "opens the report")}
+    for program, (package, why) in wanted.items():
+        if shutil.which(program) is None and os.geteuid() == 0:
+            with contextlib.suppress(FailedError):  # where only a snap has the browser, for one
+                _apt([package], progress, root, why=f"{why}, which the tests do")
 
 
 def _engine(node: Node, progress: Progress, root: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gb10 import effect, facts, files
-from gb10.bench import counters, records, runner, suite
+from gb10.bench import counters, gpu, records, runner, suite
 from gb10.bench.runner import Limits, Target
 from gb10.bench.suite import Suite
 from gb10.context import Context
@@ -111,12 +111,13 @@ class Run:
             self.record["diagnostic"] = "profiler attached"
         limits = Limits(v.limits.request_s * STALL_FACTOR, v.limits.request_s)
         marks = ("profiler attached",) if "profile" in overlays else ()
-        target = Target(name, url, v.model.served_name, limits, marks, "profile" in overlays)
+        watch = gpu.Watch()
+        target = Target(name, url, v.model.served_name, limits, marks, "profile" in overlays, watch.marks)
         measured: list[dict[str, Any]] = []
         path = self.directory / "requests.jsonl"
         self.event(name, "begins")
         try:
-            with records.Writer(path) as writer, _Memory(self, name):
+            with records.Writer(path) as writer, _Memory(self, name), watch:
 
                 def write(record: dict[str, Any]) -> None:
                     writer.write(records.parsed(record["group"], record))
@@ -132,7 +133,8 @@ class Run:
         finally:
             entry["oom_kill"]["after"] = facts.oom_kill_count().as_json()
             self.lines += measured
-            self.event(name, "ends")
+            seen = watch.summary()
+            self.event(name, f"ends; {seen.value if seen.known else f'GPU clock unknown ({seen.why})'}")
             self.save()
         return measured
 

@@ -39,6 +39,7 @@ class Target:
     limits: Limits
     marks: tuple[str, ...] = ()
     profiled: bool = False
+    marked: Callable[[int, int], list[str]] = lambda sent_ns, ended_ns: []
 
 
 def run(
@@ -128,6 +129,7 @@ def _record(
         failure = stream.Failure("prompt-tokens-differ", what)
     why = str(failure) if failure else oracle.fault(request.expect, answer)
     marks = list(target.marks) + (["preemption"] if growth["preemptions"] else [])
+    marks += target.marked(answer.sent_ns, answer.ended_ns)
     phase = "warm-up" if request.round == 0 else "traced" if request.case.traced else "timed"
     return {
         "schema": SCHEMA,

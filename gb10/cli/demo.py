@@ -14,7 +14,7 @@ from gb10.errors import EXIT_FAILED, EXIT_OK, EXIT_REFUSED
 @site_option
 @click.option("--only-refuse", is_flag=True, help="Only refuse a node that serves a site with a GPU; set nothing up.")
 def setup_command(context: Context, only_refuse: bool) -> int:
-    """Docker Engine, Compose v2 and the site's images on a fresh machine: for the demo and the tests.
+    """Docker Engine, Compose v2, the site's images and what the tests need on a fresh machine.
 
     \b
     Example: python -m gb10 set-up --site examples/cpu
@@ -24,6 +24,7 @@ def setup_command(context: Context, only_refuse: bool) -> int:
         hostsetup.refuse_on_a_serving_node(context.node, root)
         return EXIT_OK
     hostsetup.prepare(context.node, context.progress, root)
+    hostsetup.prepare_tests(context.progress, root)
     images.prepare(context)
     return EXIT_OK
 
