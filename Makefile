@@ -67,7 +67,7 @@ acknowledge: setup ## Say that the history and repository findings were seen (re
 test: setup ## All tests, with real containers and real vLLM (sets the machine up like the demo)
 	@$(PYTHON_BIN) -m gb10 set-up --site $(CPU)
 	@$(PYTHON_BIN) -m pytest -n 3 --dist loadfile -m "not alone"
-	@exec $(PYTHON_BIN) -m pytest -m alone tests/e2e
+	@exec $(PYTHON_BIN) -m pytest -m alone
 test-fast: setup ## The offline tests
 	@exec $(PYTHON_BIN) -m pytest --ignore tests/e2e
 lint: setup ## ruff, and the rendered files of both sites against their variables
