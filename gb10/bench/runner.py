@@ -149,6 +149,7 @@ def _record(
         "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
         "sent_ns": answer.sent_ns,
         "first_token_ns": answer.first_token_ns,
+        "first_tokens": answer.first_tokens,
         "first_content_ns": answer.first_content_ns,
         "last_token_ns": answer.last_token_ns,
         "ended_ns": answer.ended_ns,
@@ -177,9 +178,9 @@ def _times(answer: Completion, failure: stream.Failure | None, growth: dict[str,
     tokens, chunks = (answer.usage or {}).get("completion_tokens") or 0, len(answer.token_ns)
     unknown: dict[str, str] = {}
     first, last = answer.first_token_ns, answer.last_token_ns
-    decode = None
-    if first is not None and last is not None and last > first and tokens > 1:
-        decode = (tokens - 1) / ((last - first) / 1e9)
+    decode, at_first = None, answer.first_tokens or 1
+    if first is not None and last is not None and last > first and tokens > at_first:
+        decode = (tokens - at_first) / ((last - first) / 1e9)
     else:
         unknown["decode_tokens_per_s"] = "fewer than two tokens"
     single = tokens - chunks in (0, 1)  # the end-of-sequence token has no chunk of its own

@@ -30,7 +30,9 @@ class Completion:
     """What came and when, in ns of the monotonic clock. Token chunks are those with text, reasoning or a tool call.
 
     `last_token_ns` is the later of the last token chunk and the one with the finish reason: the end-of-sequence token is
-    counted in `usage`, and that chunk is all that is seen of it.
+    counted in `usage`, and that chunk is all that is seen of it. `first_tokens`: how many tokens the engine had counted
+    with the first token chunk. More than one when the first token has no text (the first bytes of a character, a tag that
+    a reasoning parser swallows) or the chunk holds several; None when the engine does not count on the way.
     """
 
     sent_ns: int
@@ -41,6 +43,7 @@ class Completion:
     finish_reason: str | None = None
     usage: dict[str, Any] | None = None
     token_ns: list[int] = field(default_factory=list)
+    first_tokens: int | None = None
     first_content_ns: int | None = None
     last_token_ns: int | None = None
     failure: Failure | None = None
@@ -72,7 +75,7 @@ def chat(http: httpx.Client, url: str, body: dict[str, Any], *, limit_s: float, 
 
     `limit_s`: seconds for the whole answer. `stall_s`: seconds without a byte (before the first one it is a timeout).
     """
-    request = body | {"stream": True, "stream_options": {"include_usage": True}}
+    request = body | {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     found = Completion(sent_ns=time.monotonic_ns())
     try:
         _receive(http, url, request, found, limit_s, stall_s)
@@ -145,8 +148,11 @@ def _take(found: Completion, data: str) -> bool:
         raise StreamFaultError("error-event", str(message)[:200])
     if document.get("usage"):
         found.usage = document["usage"]
+    before = len(found.token_ns)
     for choice in document.get("choices") or []:
         _take_choice(found, choice, now)
+    if not before and found.token_ns:
+        found.first_tokens = (document.get("usage") or {}).get("completion_tokens")
     return False
 
 

@@ -110,8 +110,10 @@ class Handler(BaseHTTPRequestHandler):
             what += f" and your prompt contains {len(tokens)} input tokens."
             return self._error(400, "BadRequestError", what, "input_tokens")
         off = WRONG_BY if server.faults.wrong_prompt_tokens else 0
-        usage_asked = bool((body.get("stream_options") or {}).get("include_usage"))
-        chat = Chat(f"chatcmpl-{uuid.uuid4().hex[:16]}", server.model, len(tokens) + off, usage_asked)
+        asked = body.get("stream_options") or {}
+        usage_asked, counts = bool(asked.get("include_usage")), bool(asked.get("continuous_usage_stats"))
+        counts = counts and server.faults.stream != "no_usage"
+        chat = Chat(f"chatcmpl-{uuid.uuid4().hex[:16]}", server.model, len(tokens) + off, usage_asked, counts)
         number = server.metrics.begin(tokens)
         dies = server.faults.die_after_requests is not None and number > server.faults.die_after_requests
         try:

@@ -17,6 +17,7 @@ STREAMS = (
     "non_utf8",
     "no_usage",
     "multi_token",
+    "late_text",
     "reasoning_only",
     "role_only_first",
     "empty_choices_first",

@@ -14,7 +14,7 @@ DONE = b"data: [DONE]\n\n"
 EARLY_S = 0.5
 """How long a chunk without a token (role_only_first, empty_choices_first) comes before the first token."""
 TOKENS_IN_A_CHUNK = 3
-"""With multi_token; vLLM's multi-token prediction sends several in a chunk too."""
+"""With multi_token; vLLM's multi-token prediction sends several in a chunk too. With late_text, only in the first."""
 
 
 class CutError(Exception):
@@ -23,12 +23,13 @@ class CutError(Exception):
 
 @dataclass(frozen=True)
 class Chat:
-    """What all chunks of one answer share. `usage_asked`: stream_options.include_usage."""
+    """What all chunks of one answer share. `usage_asked`: stream_options.include_usage; `counts`: continuous_usage_stats."""
 
     id: str
     model: str
     prompt_tokens: int
     usage_asked: bool = False
+    counts: bool = False
 
     def usage(self, completion_tokens: int) -> dict[str, int]:
         return {
@@ -37,8 +38,9 @@ class Chat:
             "completion_tokens": completion_tokens,
         }
 
-    def chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
-        return self.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}])
+    def chunk(self, delta: dict[str, Any], finish_reason: str | None = None, count: int | None = None) -> bytes:
+        more = {"usage": self.usage(count)} if self.counts and count is not None else {}
+        return self.event([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}], **more)
 
     def event(self, choices: list[dict[str, Any]], **more: Any) -> bytes:
         head = {"id": self.id, "object": "chat.completion.chunk", "created": int(time.time()), "model": self.model}
@@ -69,14 +71,16 @@ def frames(chat: Chat, events: Iterable[dict[str, Any]], kind: str, first_token_
             waiting.append(event["token"])
             if kind == "multi_token" and len(waiting) < TOKENS_IN_A_CHUNK:
                 continue
-            yield chat.chunk({key: "".join(waiting)})
+            if kind == "late_text" and count < TOKENS_IN_A_CHUNK:
+                continue
+            yield chat.chunk({key: "".join(waiting)}, count=count)
             waiting = []
             yield from _break(chat, kind)
     except WorkerDeadError:
         yield _error() + DONE
         return
     if waiting:
-        yield chat.chunk({key: "".join(waiting)})
+        yield chat.chunk({key: "".join(waiting)}, count=count)
     yield chat.chunk({}, finish["finish_reason"])
     if chat.usage_asked and kind != "no_usage":
         yield chat.event([], usage=chat.usage(count))
