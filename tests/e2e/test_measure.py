@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.e2e.conftest import Run, Sandbox
+from tests.e2e.states import wait_for
 
 pytestmark = pytest.mark.docker
 
@@ -126,3 +128,26 @@ def test_real_vllm_on_the_cpu_is_measured_and_never_adopted(vllm: Sandbox) -> No
     lines = [json.loads(line) for line in (directory / "requests.jsonl").read_text().splitlines()]
     again = [line for line in lines if line["case"] == "long-again"]
     assert all(line["hit_tokens"] and line["hit_tokens"] % 128 == 0 for line in again)
+
+
+def test_ctrl_c_keeps_what_was_measured_and_marks_it_partial(sandbox: Sandbox) -> None:
+    measured(sandbox, 1)
+    sandbox.faults('TEST_ENGINE_TOKEN_MS: "30"')
+    assert sandbox.gb10("deploy-baseline").code == 0
+    process = sandbox.start("bench", "small", "--rounds", "50")
+    found = sandbox.site / "evidence"
+    wait_for(lambda: [p for p in found.glob("*-bench-small/small/requests.jsonl") if p.stat().st_size], "a record")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    directory = max(found.glob("*-bench-small")) / "small"
+    run = json.loads((directory / "run.json").read_text())
+    assert run["partial"] == "ended in baseline by Interrupted"
+    lines = (directory / "requests.jsonl").read_text().splitlines()
+    assert lines
+    assert all(json.loads(line)["arm"] == "baseline" for line in lines)
+    assert "partial" in (directory / "report.md").read_text().lower()
+    assert (
+        sandbox.gb10("compare", str(directory), str(directory), "--a-arm", "baseline", "--b-arm", "baseline").code == 0
+    )
+    sandbox.assert_on_baseline()
