@@ -50,8 +50,8 @@ report: setup ## The report of the newest try again, from its records: EXPERIMEN
 ##@ Changes the node
 deploy-baseline: setup ## Start the rendered baseline, prove it, keep its bytes (ALLOW_DIRTY=1: uncommitted files, FRESH=1: a new start)
 	@$(GB10) deploy-baseline --site $(SITE) $(if $(FRESH),--fresh) $(if $(DRY_RUN),--dry-run)
-try: setup ## Try EXPERIMENT=name on top of the baseline, then restore (HOLD=seconds keeps it up)
-	@$(GB10) try $(EXPERIMENT) --site $(SITE) $(if $(HOLD),--hold $(HOLD)) $(if $(DRY_RUN),--dry-run)
+try: setup ## Try EXPERIMENT=name on top of the baseline, then restore (HOLD=seconds keeps it up, BASELINE_RUN=directory: compare with an earlier run)
+	@$(GB10) try $(EXPERIMENT) --site $(SITE) $(if $(HOLD),--hold $(HOLD)) $(if $(BASELINE_RUN),--baseline-run $(BASELINE_RUN)) $(if $(DRY_RUN),--dry-run)
 try-graph: EXPERIMENT = graph
 try-graph: try ## Try CUDA graphs with prefix caching, then restore
 try-profile: EXPERIMENT = profile

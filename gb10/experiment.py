@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gb10 import effect, facts, files, launch, preflight, restore, statefile
-from gb10.bench.arms import Arms, prove_suite
+from gb10.bench import arms, measure
 from gb10.context import Context
 from gb10.deploy import Outcome, checked, described
 from gb10.engine import client, smoke
@@ -46,9 +46,10 @@ def overlays_of(context: Context, name: str) -> list[str]:
     return experiments[name]
 
 
-def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outcome:
+def try_experiment(context: Context, name: str, *, hold_s: float = 0.0, baseline_run: Path | None = None) -> Outcome:
     """Try an experiment for as long as its proof (and `hold_s`) takes, then restore and verify, whatever happened.
 
+    `baseline_run`: an earlier run whose baseline arm stands in for a new one.
     Raises `RefusedError` (nothing touched), `FailedError` (it failed; the baseline serves), `StoppedError`
     (interrupted; the baseline serves) or `NotOnBaselineError`.
     """
@@ -60,6 +61,7 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
     with context.state.lock(command_line()):
         with context.progress.stage("preflight"):
             preflight.for_experiment(context, overlays)
+            arms.refuse(context, name, baseline_run)
         baseline, v = restore.stored(context), context.site.variables
         with preflight.nothing_touched_yet():
             evidence = Evidence(context, f"try-{name}")
@@ -67,7 +69,7 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
             for container in context.node.containers(context.site.project):  # the one that preflight proved
                 evidence.record["replaced_container"] = {"id": container.id, "started_at": container.started_at}
             paths = _stored_files(context, evidence, overlays)
-        lease = lease_for(name, overlays, "lease", v.limits.ready_s + hold_s + SPARE_S, baseline.key)
+        lease = lease_for(name, overlays, "lease", _longest_s(context, name) + hold_s, baseline.key)
         guard = Guard(
             v.guard, context.signals, context.state.raw_directory() / f"{evidence.directory.name}-memory.jsonl"
         )
@@ -79,7 +81,7 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0) -> Outco
                     context, evidence, runs=f"**the experiment {name}**, under a lease until {lease.deadline}"
                 )
                 guard.start()
-                _trial(context, paths, evidence, hold_s, trial)
+                _trial(context, paths, evidence, hold_s, trial, baseline_run)
             except Exception as error:  # also a defect of ours: nothing keeps the node from its baseline
                 trial.failure, trial.tail = described(error), getattr(error, "tail", "")
             context.signals.hold()
@@ -106,7 +108,19 @@ def _stored_files(context: Context, evidence: Evidence, overlays: list[str]) -> 
     return paths
 
 
-def _trial(context: Context, paths: list[Path], evidence: Evidence, hold_s: float, trial: Trial) -> None:
+def _longest_s(context: Context, name: str) -> float:
+    """How long an experiment may take at most: starts, and every request of its suites at its limit."""
+    v = context.site.variables
+    if name not in v.measure.experiments:
+        return v.limits.ready_s + SPARE_S
+    suites = [measure.suite_of(context, each)[0] for each in (v.measure.prove, v.measure.suite) if each]
+    requests = sum(case.repeat for suite in suites for case in suite.cases) * (v.measure.rounds + 1) * 2
+    return 2 * v.limits.ready_s + requests * v.limits.request_s + SPARE_S
+
+
+def _trial(
+    context: Context, paths: list[Path], evidence: Evidence, hold_s: float, trial: Trial, earlier: Path | None
+) -> None:
     overlays, v = evidence.record["overlays"], context.site.variables
     image = v.images["graph" if "graph" in overlays else "eager"].tag
     target = launch.target_of(context, paths, context.node.image_id(image) or "")
@@ -118,24 +132,24 @@ def _trial(context: Context, paths: list[Path], evidence: Evidence, hold_s: floa
             context.state.write_lease(replace(lease, stage=stage_name))
         return evidence.stage(stage_name)
 
-    arms = Arms.begin(context, evidence) if measured and v.measure.suite else None
-    if arms is not None:  # the baseline's arm, on an engine as freshly started as the experiment's
+    both = arms.Arms.begin(context, evidence, earlier) if measured and v.measure.suite else None
+    if both is not None and earlier is None:  # the baseline, on an engine as freshly started as the experiment's
         wanted = restore.target(context, restore.stored(context))
         container = launch.launch(context, wanted, lambda name: stage(f"baseline, {name}"))
         evidence.container("baseline_arm", container)
         with stage("baseline, measure"):
-            arms.measure("baseline", [])
+            both.measure("baseline", [])
     container = launch.launch(context, target, stage)
     evidence.container("experiment_container", container)
     evidence.record["available_bytes"]["experiment_ready"] = facts.available_bytes().as_json()
     with stage("prove"):
         _prove(context, container, overlays, evidence, trial)
         if measured and v.measure.prove and not trial.failure:
-            trial.failure = prove_suite(context, evidence, v.measure.prove, overlays)
-    if arms is not None and not trial.failure:
+            trial.failure = arms.prove_suite(context, evidence, v.measure.prove, overlays)
+    if both is not None and not trial.failure:
         with stage("measure"):
-            arms.measure("experiment", overlays)
-        trial.failure = arms.judge()
+            both.measure("experiment", overlays)
+        trial.failure = both.judge()
     if hold_s > 0:
         with stage("hold"):
             _hold(context, hold_s)

@@ -23,14 +23,21 @@ def for_deploy(context: Context) -> str:
     return _text(context, lines + _commands([*commands, context.project.up([stored], UP_TIMEOUT_S)]))
 
 
-def for_experiment(context: Context, overlays: list[str]) -> str:
-    """Commands of `try`: out and back."""
+def for_experiment(context: Context, overlays: list[str], *, measured: bool) -> str:
+    """Commands of `try`: out and back; `measured`: the baseline is started anew first, and measured."""
     baseline, v = context.state.current(), context.site.variables
     stored = _file(context, baseline)
     copies = [context.state.directory / "trying" / f"{name}.yaml" for name in overlays]
     grace_s = v.profile.stop_grace_s if "profile" in overlays else v.container.stop_grace_s
     lines = [f"# write the lease {context.state.directory / 'lease.json'}, start the guard", "# out"]
-    lines += _commands([*_clear(context), context.project.up([stored, *copies], UP_TIMEOUT_S)])
+    lines += _commands(_clear(context))
+    if measured:
+        again = [
+            f"docker stop -t {v.container.stop_grace_s} {v.container.name}",
+            f"docker rm --force {v.container.name}",
+        ]
+        lines += [*_commands([context.project.up([stored], UP_TIMEOUT_S)]), "# measure the baseline", *again]
+    lines += _commands([context.project.up([stored, *copies], UP_TIMEOUT_S)])
     lines += ["# back", f"docker stop -t {grace_s} {v.container.name}", f"docker rm --force {v.container.name}"]
     return _text(context, [*lines, *_back(context, baseline, stored)])
 

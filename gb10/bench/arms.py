@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
-from gb10.bench import command, measure
+from gb10 import restore
+from gb10.bench import command, measure, runs
 from gb10.bench.measure import Run
 from gb10.bench.suite import Suite
 from gb10.context import Context
+from gb10.errors import RefusedError
 from gb10.evidence import Evidence
 
 CONTAINER = {"baseline": "baseline_arm", "experiment": "experiment_container"}
@@ -22,14 +25,15 @@ class Arms:
     evidence: Evidence
     chosen: Suite
     run: Run
+    earlier: Path | None
 
     @classmethod
-    def begin(cls, context: Context, evidence: Evidence) -> Arms:
-        """Nothing is sent yet."""
+    def begin(cls, context: Context, evidence: Evidence, earlier: Path | None) -> Arms:
+        """Nothing is sent yet. `earlier`: a run whose baseline stands in for this one's."""
         wanted = context.site.variables.measure
         chosen, digest = measure.suite_of(context, str(wanted.suite))
         run = Run.begin(context, evidence.directory, str(wanted.suite), digest, wanted.rounds)
-        return cls(context, evidence, chosen, run)
+        return cls(context, evidence, chosen, run, earlier)
 
     def measure(self, name: str, overlays: list[str]) -> None:
         """One arm on the engine that serves now. What was measured is kept and reported, however it ends."""
@@ -41,12 +45,59 @@ class Arms:
 
     def judge(self) -> str:
         """Compare the arms, tell the verdict, and return why the experiment failed: wrong answers in either arm, or ''."""
-        found = command.compared(self.context, self.run)
+        found = command.compared(self.context, self.run, self.earlier)
         verdict, note = found["verdict"], self.context.progress.note
         self.evidence.record["comparison"] = {"decision": verdict["decision"], "why": verdict["why"]}
         note(f"  verdict: {verdict['decision']} ({verdict['why']})")
         note(f"  report: {self.run.directory / 'report.html'}")
         return wrong_words(command.wrong_of(self.run.lines))
+
+
+def is_measured(context: Context, experiment: str) -> bool:
+    """Are the arms of this experiment measured?"""
+    wanted = context.site.variables.measure
+    return experiment in wanted.experiments and wanted.suite is not None
+
+
+def refuse(context: Context, experiment: str, earlier: Path | None) -> None:
+    """What of an experiment's measuring cannot work, before anything is touched. Raises `RefusedError` or `VariablesError`."""
+    v = context.site.variables
+    if not is_measured(context, experiment):
+        if earlier is not None:
+            what = f"{experiment} is not measured, so no baseline is needed"
+            raise RefusedError("--baseline-run", what, "add it to measure.experiments, or leave the option out")
+        return
+    for name in filter(None, (v.measure.prove, v.measure.suite)):
+        measure.refuse_beyond_verified(context, name, measure.suite_of(context, name)[0], False)
+    if earlier is not None:
+        _stands_in(context, earlier)
+
+
+def _stands_in(context: Context, earlier: Path) -> None:
+    """An earlier run can be the baseline arm only if it is the same image, arguments, suite and rounds, whole and undisturbed.
+
+    (That the inputs' hashes are equal is a rule of the verdict: they are known only when both are measured.)
+    """
+    run, v = runs.read_run(earlier / "run.json"), context.site.variables
+    wanted = restore.target(context, restore.stored(context)).expected
+    digest = measure.suite_of(context, str(v.measure.suite))[1]
+    arm = run["arms"].get("baseline")
+    causes = []
+    if arm is None:
+        causes.append("it has no baseline arm")
+    elif arm["image_id"] != wanted.image_id:
+        causes.append("its image is not the stored baseline's")
+    elif arm["argv"] != wanted.argv:
+        causes.append("its arguments are not the stored baseline's")
+    if run["suite"].get("sha256") != digest:
+        causes.append(f"it ran another text of a suite ({run['suite'].get('name')})")
+    if run["rounds"] != v.measure.rounds:
+        causes.append(f"it has {run['rounds']} rounds, measure.rounds is {v.measure.rounds}")
+    if run["partial"] or run["diagnostic"]:
+        causes.append(f"it is {run['partial'] or run['diagnostic']}")
+    if causes:
+        what = f"cannot stand for the baseline: {'; '.join(causes)}"
+        raise RefusedError(str(earlier), what, "leave the option out: the baseline is then measured")
 
 
 def prove_suite(context: Context, evidence: Evidence, name: str, overlays: list[str]) -> str:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gb10 import files, launch, report, restore
-from gb10.bench import compare, measure, records
+from gb10.bench import compare, measure, records, runs
 from gb10.bench.measure import Run
+from gb10.bench.sides import Named
 from gb10.bench.suite import Suite
 from gb10.bench.verdict import Thresholds
 from gb10.context import Context
@@ -87,16 +88,19 @@ def wrong_of(lines: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def compared(context: Context, run: Run) -> dict[str, Any]:
-    """The two arms of a run against each other, written beside it with its report."""
+def compared(context: Context, run: Run, earlier: Path | None = None) -> dict[str, Any]:
+    """The two arms of a run against each other, written beside it with its report. `earlier`: a run whose baseline stands in."""
     rules = context.site.variables.verdict
     path = run.directory / "requests.jsonl"
+    a_run = runs.read_run(earlier / "run.json") if earlier else run.record
     found = compare.compare(
-        run.record,
-        records.read(path),
+        a_run,
+        records.read(earlier / "requests.jsonl" if earlier else path),
         run.record,
         records.read(path),
         Thresholds(rules.metric, rules.case, rules.min_gain),
+        a=Named(arm="baseline", source=str(earlier) if earlier else ""),
+        b=Named(arm="experiment"),
     )
     files.write_json(run.directory / "comparison.json", found)
     write_report(run, found)

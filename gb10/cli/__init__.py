@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from gb10 import deploy, doctor, experiment, images, launch, plan, preflight, status, verify
+from gb10.bench import arms
 from gb10.cli import demo, measure
 from gb10.cli.common import counts, err, moved, out, show, site_option
 from gb10.context import Context
@@ -98,8 +99,15 @@ def deploy_command(context: Context, allow_dirty: bool, fresh: bool, dry_run: bo
     metavar="SECONDS",
     help="Keep the experiment up for use, then restore; Ctrl-C restores early.",
 )
+@click.option(
+    "--baseline-run",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="DIRECTORY",
+    help="Compare with an earlier run of the same baseline instead of measuring it again.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands and change nothing.")
-def try_command(context: Context, name: str, hold_s: float, dry_run: bool) -> int:
+def try_command(context: Context, name: str, hold_s: float, baseline_run: Path | None, dry_run: bool) -> int:
     """Try an experiment of vars.yaml on top of the baseline, then restore and verify, whatever happened.
 
     \b
@@ -107,10 +115,11 @@ def try_command(context: Context, name: str, hold_s: float, dry_run: bool) -> in
     """
     if dry_run:
         overlays = experiment.overlays_of(context, name)
-        out(plan.for_experiment(context, overlays))
+        out(plan.for_experiment(context, overlays, measured=arms.is_measured(context, name) and baseline_run is None))
         preflight.for_experiment(context, overlays)
+        arms.refuse(context, name, baseline_run)
         return EXIT_OK
-    return moved(experiment.try_experiment(context, name, hold_s=hold_s))
+    return moved(experiment.try_experiment(context, name, hold_s=hold_s, baseline_run=baseline_run))
 
 
 @main.command("restore")

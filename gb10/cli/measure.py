@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from gb10 import files, report
-from gb10.bench import command, compare, imports, records, words
+from gb10.bench import command, compare, imports, records, runs, words
 from gb10.bench.sides import Named
 from gb10.bench.verdict import Thresholds
 from gb10.cli.common import err, out, site_option
@@ -99,12 +99,7 @@ def _side(path: Path, arm: str) -> tuple[dict[str, Any] | None, records.Records]
     """A run's record and its requests, of whatever form."""
     if not path.is_dir():
         return None, _lines(path, arm)
-    try:
-        run = json.loads((path / "run.json").read_text())
-    except (OSError, ValueError) as error:
-        what, mend = f"holds no run ({error})", "name a directory that bench or a measured try left"
-        raise RefusedError(str(path), what, mend) from None
-    return run, records.read(path / "requests.jsonl")
+    return runs.read_run(path / "run.json"), records.read(path / "requests.jsonl")
 
 
 def _lines(path: Path, arm: str) -> records.Records:

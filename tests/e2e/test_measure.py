@@ -78,6 +78,25 @@ def test_both_arms_are_measured_on_fresh_engines_and_compare_gives_the_same_agai
     assert (directory / "report.html").read_text() == report
 
 
+def test_an_earlier_run_of_the_same_baseline_can_stand_in_and_another_cannot(sandbox: Sandbox) -> None:
+    measured(sandbox, 1)
+    assert tried(sandbox).code == 0
+    earlier, _, _ = newest(sandbox)
+    result = sandbox.gb10("try", "graph", "--baseline-run", str(earlier))
+    assert result.code == 0, result.err
+    assert "baseline, measure" not in result.err
+    _, run, comparison = newest(sandbox)
+    assert run["order"] == ["experiment"]
+    assert comparison["inputs_equal"] is True
+    assert comparison["a"]["source"] == str(earlier)
+    sandbox.change("max_num_seqs: 4", "max_num_seqs: 5")
+    sandbox.render()
+    assert sandbox.gb10("deploy-baseline").code == 0
+    result = sandbox.gb10("try", "graph", "--baseline-run", str(earlier))
+    assert result.code == 2
+    assert "cannot stand for the baseline: its arguments are not the stored baseline's" in result.err
+
+
 def test_wrong_answers_of_the_experiment_are_recorded_rejected_and_end_with_exit_1(sandbox: Sandbox) -> None:
     measured(sandbox, 1, "TEST_ENGINE_WRONG_ANSWER: 20+22", prove="null")
     result = tried(sandbox)
