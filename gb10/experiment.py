@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -114,8 +115,9 @@ def _longest_s(context: Context, name: str) -> float:
     if name not in v.measure.experiments:
         return v.limits.ready_s + SPARE_S
     suites = [measure.suite_of(context, each)[0] for each in (v.measure.prove, v.measure.suite) if each]
-    requests = sum(case.repeat for suite in suites for case in suite.cases) * (v.measure.rounds + 1) * 2
-    return 2 * v.limits.ready_s + requests * v.limits.request_s + SPARE_S
+    starts = len(v.measure.order)
+    requests = sum(case.repeat for suite in suites for case in suite.cases) * (v.measure.rounds + 1) * starts
+    return starts * v.limits.ready_s + requests * v.limits.request_s + SPARE_S
 
 
 def _trial(
@@ -124,7 +126,7 @@ def _trial(
     overlays, v = evidence.record["overlays"], context.site.variables
     image = v.images["graph" if "graph" in overlays else "eager"].tag
     target = launch.target_of(context, paths, context.node.image_id(image) or "")
-    measured = evidence.record["experiment"] in v.measure.experiments
+    measured = arms.is_measured(context, evidence.record["experiment"])
 
     def stage(stage_name: str) -> contextlib.AbstractContextManager[None]:
         lease = context.state.lease()
@@ -132,27 +134,57 @@ def _trial(
             context.state.write_lease(replace(lease, stage=stage_name))
         return evidence.stage(stage_name)
 
-    both = arms.Arms.begin(context, evidence, earlier) if measured and v.measure.suite else None
-    if both is not None and earlier is None:  # the baseline, on an engine as freshly started as the experiment's
-        wanted = restore.target(context, restore.stored(context))
-        container = launch.launch(context, wanted, lambda name: stage(f"baseline, {name}"))
-        evidence.container("baseline_arm", container)
-        with stage("baseline, measure"):
-            both.measure("baseline", [])
-    container = launch.launch(context, target, stage)
-    evidence.container("experiment_container", container)
+    both = arms.Arms.begin(context, evidence, earlier) if measured else None
+    order = both.order if both is not None else ["experiment"]
+    for position, arm in enumerate(order):
+        first = arm not in order[:position]
+        if arm == "baseline":
+            _start(context, restore.target(context, restore.stored(context)), evidence, stage, arm, first)
+        else:
+            container = _start(context, target, evidence, stage, arm, first)
+            if first:
+                _first_experiment(context, container, overlays, evidence, trial, stage)
+        if trial.failure:
+            break
+        if both is not None:
+            with stage(arms.stage_name(arm, "measure", first)):
+                both.measure(arm, overlays if arm == "experiment" else [])
+        if hold_s > 0 and arm == "experiment" and "experiment" not in order[position + 1 :]:
+            with stage("hold"):
+                _hold(context, hold_s)
+    if both is not None:
+        trial.failure = both.judge(trial.failure)
+
+
+def _start(
+    context: Context,
+    target: launch.Target,
+    evidence: Evidence,
+    stage: Callable[[str], contextlib.AbstractContextManager[None]],
+    arm: str,
+    first: bool,
+) -> Container:
+    """One arm's engine, freshly started. What is recorded of it is its first start."""
+    container = launch.launch(context, target, lambda name: stage(arms.stage_name(arm, name, first)))
+    if first:
+        evidence.container(arms.CONTAINER[arm], container)
+    return container
+
+
+def _first_experiment(
+    context: Context,
+    container: Container,
+    overlays: list[str],
+    evidence: Evidence,
+    trial: Trial,
+    stage: Callable[[str], contextlib.AbstractContextManager[None]],
+) -> None:
+    v = context.site.variables
     evidence.record["available_bytes"]["experiment_ready"] = facts.available_bytes().as_json()
     with stage("prove"):
         _prove(context, container, overlays, evidence, trial)
-        if measured and v.measure.prove and not trial.failure:
+        if v.measure.prove and evidence.record["experiment"] in v.measure.experiments and not trial.failure:
             trial.failure = arms.prove_suite(context, evidence, v.measure.prove, overlays)
-    if both is not None and not trial.failure:
-        with stage("measure"):
-            both.measure("experiment", overlays)
-        trial.failure = both.judge()
-    if hold_s > 0:
-        with stage("hold"):
-            _hold(context, hold_s)
 
 
 def _prove(context: Context, container: Container, overlays: list[str], evidence: Evidence, trial: Trial) -> None:

@@ -35,6 +35,13 @@ class Arms:
         run = Run.begin(context, evidence.directory, str(wanted.suite), digest, wanted.rounds)
         return cls(context, evidence, chosen, run, earlier)
 
+    @property
+    def order(self) -> list[str]:
+        """Which arm is started when: of measure.order, without the baseline where an earlier run stands for it."""
+        names = {"A": "baseline", "B": "experiment"}
+        order = [names[letter] for letter in self.context.site.variables.measure.order]
+        return order if self.earlier is None else ["experiment"]
+
     def measure(self, name: str, overlays: list[str]) -> None:
         """One arm on the engine that serves now. What was measured is kept and reported, however it ends."""
         try:
@@ -43,8 +50,16 @@ class Arms:
             command.write_report(self.run, None)
             raise
 
-    def judge(self) -> str:
-        """Compare the arms, tell the verdict, and return why the experiment failed: wrong answers in either arm, or ''."""
+    def judge(self, failure: str) -> str:
+        """Compare the arms, tell the verdict, and return why the experiment failed: wrong answers in either arm, or ''.
+
+        `failure`: why it was not measured to its end; then there is a report of what was, and nothing to compare.
+        """
+        if failure:
+            self.run.record["partial"] = f"the experiment failed before it was measured ({failure})"
+            self.run.save()
+            command.write_report(self.run, None)
+            return failure
         found = command.compared(self.context, self.run, self.earlier)
         verdict, note = found["verdict"], self.context.progress.note
         self.evidence.record["comparison"] = {"decision": verdict["decision"], "why": verdict["why"]}
@@ -98,6 +113,11 @@ def _stands_in(context: Context, earlier: Path) -> None:
     if causes:
         what = f"cannot stand for the baseline: {'; '.join(causes)}"
         raise RefusedError(str(earlier), what, "leave the option out: the baseline is then measured")
+
+
+def stage_name(arm: str, name: str, first: bool) -> str:
+    """A stage of an arm as it is shown: the experiment's first has the plain name."""
+    return ("" if arm == "experiment" else "baseline, ") + name + ("" if first else " again")
 
 
 def prove_suite(context: Context, evidence: Evidence, name: str, overlays: list[str]) -> str:

@@ -90,11 +90,14 @@ class Run:
     ) -> list[dict[str, Any]]:
         """Run the suite against the engine that serves now, as one arm. What was measured is kept however it ends.
 
+        An arm that was measured before (A-B-B-A) goes on counting its rounds; what is recorded of it is its first start.
+
         `container`: its record in the evidence, whose arguments hold nothing that is not committed.
         """
         v, url = self.context.site.variables, self.context.site.url
         block = counters.block_size(url)
-        entry = {
+        earlier = self.record["order"].count(name)
+        entry = self.record["arms"].get(name) or {
             "overlays": overlays,
             "image_id": container["image_id"],
             "argv": container["argv"],
@@ -122,7 +125,7 @@ class Run:
                 def write(record: dict[str, Any]) -> None:
                     writer.write(records.parsed(record["group"], record))
 
-                for record in runner.run(chosen, self.record["rounds"], target, write, self._progress):
+                for record in runner.run(chosen, self.record["rounds"], target, write, self._progress, earlier):
                     measured.append(record)
                     if stop_on_failure and not record["right"]:
                         self.record["partial"] = f"stopped at the first wrong answer ({record['case']})"

@@ -43,13 +43,21 @@ class Target:
 
 
 def run(
-    suite: Suite, rounds: int, target: Target, write: Callable[[dict[str, Any]], None], progress: Callable[[str], None]
+    suite: Suite,
+    rounds: int,
+    target: Target,
+    write: Callable[[dict[str, Any]], None],
+    progress: Callable[[str], None],
+    earlier: int = 0,
 ) -> Iterator[dict[str, Any]]:
-    """Round 0 (warm-up), then `rounds` rounds. Each record is written before it is yielded, so that a break loses none."""
+    """Round 0 (warm-up), then `rounds` rounds. Each record is written before it is yielded, so that a break loses none.
+
+    `earlier`: starts of this arm that were measured before; their rounds are counted on, and the warm-up is not kept again.
+    """
     with stream.connect() as http:
         began, sent = time.monotonic(), 0
-        for number in range(rounds + 1):
-            traced = target.profiled and number == rounds
+        for number in [0, *range(earlier * rounds + 1, (earlier + 1) * rounds + 1)]:
+            traced = target.profiled and number == (earlier + 1) * rounds
             count = partial(_tokens, http, target)
             groups = list(suites.requests(suite, target.model, number, count, traced=traced))
             counted = [[_count(http, target, request) for request in group] for group in groups]
@@ -57,11 +65,12 @@ def run(
             for position, (group, counts) in enumerate(zip(groups, counted, strict=True), 1):
                 left = (time.monotonic() - began) / sent * (total - sent) if sent else None
                 eta = f", about {left:.0f} s left" if left is not None else ""
-                what = f"round {number} of {rounds}" if number else "warm-up"
+                what = f"round {number} of {(earlier + 1) * rounds}" if number else "warm-up"
                 progress(f"{what}, {group[0].case.name} ({position} of {len(groups)}){eta}")
                 for record in _group(http, target, group, counts):
-                    write(record)
-                    yield record
+                    if number or not earlier:
+                        write(record)
+                        yield record
                 sent += 1
 
 

@@ -157,6 +157,7 @@ class Measure(Part):
     prove: Name | None
     suite: Name | None
     rounds: Positive
+    order: Literal["AB", "ABBA"]
 
 
 class VerdictRules(Part):

@@ -78,6 +78,20 @@ def test_both_arms_are_measured_on_fresh_engines_and_compare_gives_the_same_agai
     assert (directory / "report.html").read_text() == report
 
 
+def test_both_arms_can_be_measured_on_two_starts_each(sandbox: Sandbox) -> None:
+    sandbox.change("  order: AB\n", "  order: ABBA\n")
+    measured(sandbox, 1)
+    result = tried(sandbox)
+    assert result.code == 0, result.err
+    directory, run, comparison = newest(sandbox)
+    assert run["order"] == ["baseline", "experiment", "experiment", "baseline"]
+    lines = [json.loads(line) for line in (directory / "requests.jsonl").read_text().splitlines()]
+    rounds = {(line["arm"], line["round"]) for line in lines}
+    assert rounds == {(arm, number) for arm in ("baseline", "experiment") for number in (0, 1, 2)}
+    first = next(case for case in comparison["cases"] if case["case"] == "first")
+    assert first["metrics"]["ttft_s"]["pairs"] == 2
+
+
 def test_an_earlier_run_of_the_same_baseline_can_stand_in_and_another_cannot(sandbox: Sandbox) -> None:
     measured(sandbox, 1)
     assert tried(sandbox).code == 0
