@@ -31,7 +31,9 @@ class Trial:
 
     failure: str = ""
     interrupted: bool = False
+    tripped: bool = False
     tail: str = ""
+    arms: arms.Arms | None = None
 
 
 def overlays_of(context: Context, name: str) -> list[str]:
@@ -90,7 +92,7 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0, baseline
             trial.failure, trial.interrupted = described(error), True
         except GuardTripped as error:
             launch.kill(context)
-            trial.failure = f"the guard ended it: {error}"
+            trial.failure, trial.tripped = f"the guard ended it: {error}", True
         with context.signals.shield("restoring the baseline"):
             guard.stop()
             evidence.record["guard"] = guard.summary()
@@ -134,7 +136,7 @@ def _trial(
             context.state.write_lease(replace(lease, stage=stage_name))
         return evidence.stage(stage_name)
 
-    both = arms.Arms.begin(context, evidence, earlier) if measured else None
+    both = trial.arms = arms.Arms.begin(context, evidence, earlier) if measured else None
     order = both.order if both is not None else ["experiment"]
     for position, arm in enumerate(order):
         first = arm not in order[:position]
@@ -152,8 +154,8 @@ def _trial(
         if hold_s > 0 and arm == "experiment" and "experiment" not in order[position + 1 :]:
             with stage("hold"):
                 _hold(context, hold_s)
-    if both is not None:
-        trial.failure = both.judge(trial.failure)
+    if both is not None and not trial.failure:
+        trial.failure = both.judge()
 
 
 def _start(
@@ -240,6 +242,8 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
         evidence.container("baseline", restored.container)
         evidence.smoke(restored.smoke, "smoke_after_restore")
+        if trial.arms is not None:
+            trial.arms.abandon(trial.failure, tripped=trial.tripped)
         if "profile" in evidence.record:
             output_dir = Path(context.site.variables.profile.output_dir)
             evidence.record["profile"]["files"] = files_since(output_dir, evidence.began)

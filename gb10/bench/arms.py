@@ -26,6 +26,7 @@ class Arms:
     chosen: Suite
     run: Run
     earlier: Path | None
+    judged: bool = False
 
     @classmethod
     def begin(cls, context: Context, evidence: Evidence, earlier: Path | None) -> Arms:
@@ -43,29 +44,31 @@ class Arms:
         return order if self.earlier is None else ["experiment"]
 
     def measure(self, name: str, overlays: list[str]) -> None:
-        """One arm on the engine that serves now. What was measured is kept and reported, however it ends."""
-        try:
-            self.run.arm(name, overlays, self.evidence.record[CONTAINER[name]], self.chosen)
-        except BaseException:
-            command.write_report(self.run, None)
-            raise
+        """One arm on the engine that serves now. What was measured is kept, however it ends."""
+        self.run.arm(name, overlays, self.evidence.record[CONTAINER[name]], self.chosen)
 
-    def judge(self, failure: str) -> str:
-        """Compare the arms, tell the verdict, and return why the experiment failed: wrong answers in either arm, or ''.
-
-        `failure`: why it was not measured to its end; then there is a report of what was, and nothing to compare.
-        """
-        if failure:
-            self.run.record["partial"] = f"the experiment failed before it was measured ({failure})"
-            self.run.save()
-            command.write_report(self.run, None)
-            return failure
+    def judge(self) -> str:
+        """Compare the arms, tell the verdict, and return why the experiment failed: wrong answers in either arm, or ''."""
         found = command.compared(self.context, self.run, self.earlier)
+        self.judged = True
         verdict, note = found["verdict"], self.context.progress.note
         self.evidence.record["comparison"] = {"decision": verdict["decision"], "why": verdict["why"]}
         note(f"  verdict: {verdict['decision']} ({verdict['why']})")
         note(f"  report: {self.run.directory / 'report.html'}")
         return wrong_words(command.wrong_of(self.run.lines))
+
+    def abandon(self, why: str, *, tripped: bool) -> None:
+        """When it was not measured to its end: say so in the run, and report what there is. Called after the restore; never raises."""
+        if self.judged:
+            return
+        try:
+            self.run.record["partial"] = self.run.record["partial"] or f"the experiment ended before its end ({why})"
+            if tripped and self.run.record["order"]:
+                self.run.record["arms"][self.run.record["order"][-1]]["guard_tripped"] = why
+            self.run.save()
+            command.write_report(self.run, None)
+        except Exception as error:
+            self.context.progress.note(f"the unfinished run could not be reported ({type(error).__name__}: {error})")
 
 
 def is_measured(context: Context, experiment: str) -> bool:

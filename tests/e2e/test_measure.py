@@ -122,6 +122,19 @@ def test_wrong_answers_of_the_experiment_are_recorded_rejected_and_end_with_exit
     assert sandbox.evidence()["verdict"] == "failed, restored"
 
 
+def test_an_experiment_that_does_not_start_leaves_a_partial_run_with_the_baselines_numbers(sandbox: Sandbox) -> None:
+    measured(sandbox, 1, 'TEST_ENGINE_CRASH_AT_START: "7"')
+    result = tried(sandbox)
+    assert result.code == 1
+    directory = max((sandbox.site / "evidence").glob("*-try-graph"))
+    run = json.loads((directory / "run.json").read_text())
+    assert run["order"] == ["baseline"]
+    assert run["partial"].startswith("the experiment ended before its end (")
+    assert len((directory / "requests.jsonl").read_text().splitlines()) == 14
+    assert not (directory / "comparison.json").exists()
+    assert "the experiment ended before its end" in (directory / "report.md").read_text()
+
+
 def test_a_bench_of_the_baseline_says_what_was_wrong_and_keeps_its_records(sandbox: Sandbox) -> None:
     measured(sandbox, 1)
     before = sandbox.container().started_at
