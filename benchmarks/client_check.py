@@ -30,7 +30,7 @@ from gb10.errors import Gb10Error  # noqa: E402
 from gb10.node import Node  # noqa: E402
 from gb10.site import Site  # noqa: E402
 
-BLOCKS, REQUESTS, TOKENS = 8, 4, 48
+BLOCKS, REQUESTS, TOKENS = 24, 4, 32
 STREAMS, ROUNDS, LONG = 4, 3, 160
 LISTS = ("ttfts", "itls", "output_lens", "input_lens", "generated_texts", "errors")
 
@@ -136,7 +136,8 @@ def compare(measure: Callable[..., dict[str, Any]], url: str, model: str) -> Ite
     started = time.time_ns()
     blocks: list[tuple[list[Completion], dict[str, Any]]] = []
     for number in range(BLOCKS + 1):  # block 0 warms both up and is in no number
-        prompts = PROMPTS[:1] if number == 0 else PROMPTS[(number - 1) * REQUESTS : number * REQUESTS]
+        start = number * REQUESTS % len(PROMPTS)
+        prompts = PROMPTS[start : start + REQUESTS]
         told, salt = (prompts, f"theirs-{started}-{number}"), f"ours-{started}-{number}"
         if number % 2:
             result, answers = measure(*told), ours(url, model, prompts, salt)
