@@ -30,7 +30,7 @@ from gb10.errors import Gb10Error  # noqa: E402
 from gb10.node import Node  # noqa: E402
 from gb10.site import Site  # noqa: E402
 
-BLOCKS, REQUESTS, TOKENS = 12, 4, 32
+BLOCKS, REQUESTS, TOKENS = 24, 2, 32
 STREAMS, ROUNDS, LONG = 4, 3, 160
 LISTS = ("ttfts", "itls", "output_lens", "input_lens", "generated_texts", "errors")
 
