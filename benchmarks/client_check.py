@@ -1,6 +1,6 @@
 """Our client against `vllm bench serve` of the same image, on the same server: the same prompts in alternating blocks of one run. Prints ratios.
 
-Then what our client costs: CPU time over wall time while four streams are read. Needs the CPU site to serve; changes nothing there.
+Ours asks the container's address, past the published port's proxy: theirs runs inside. Then what our client costs at four streams: CPU time over wall time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gb10.errors import Gb10Error  # noqa: E402
 from gb10.node import Node  # noqa: E402
 from gb10.site import Site  # noqa: E402
 
-BLOCKS, REQUESTS, TOKENS = 8, 4, 48
+BLOCKS, REQUESTS, TOKENS = 24, 2, 32
 STREAMS, ROUNDS, LONG = 4, 3, 160
 LISTS = ("ttfts", "itls", "output_lens", "input_lens", "generated_texts", "errors")
 
@@ -136,7 +136,7 @@ def compare(measure: Callable[..., dict[str, Any]], url: str, model: str) -> Ite
     started = time.time_ns()
     blocks: list[tuple[list[Completion], dict[str, Any]]] = []
     for number in range(BLOCKS + 1):  # block 0 warms both up and is in no number
-        prompts = PROMPTS[:1] if number == 0 else PROMPTS[(number - 1) * REQUESTS : number * REQUESTS]
+        prompts = PROMPTS[number * REQUESTS % len(PROMPTS) :][:REQUESTS]
         told, salt = (prompts, f"theirs-{started}-{number}"), f"ours-{started}-{number}"
         if number % 2:
             result, answers = measure(*told), ours(url, model, prompts, salt)
@@ -147,9 +147,8 @@ def compare(measure: Callable[..., dict[str, Any]], url: str, model: str) -> Ite
         blocks += [(answers, result)] if number else []
     every, results = [answer for answers, _ in blocks for answer in answers], [result for _, result in blocks]
     column, mine = theirs(results), own(every)
-    texts = [text for result in results for text in result["generated_texts"]]
-    same = sum(answer.text == text for answer, text in zip(every, texts, strict=True))
-    yield f"our client against vllm bench serve, one stream, {BLOCKS} blocks of {REQUESTS} prompts each in turns ({same} of {len(every)} answers equal):"
+    same = [answer.text for answer in every] == [text for result in results for text in result["generated_texts"]]
+    yield f"our client against vllm bench serve, one stream, {BLOCKS} blocks of {REQUESTS} prompts each in turns ({'all' if same else 'not all'} answers equal):"
     yield f"  {'median':<22}{'ours':>9}{'theirs':>9}{'ratio':>8}   {'blocks':<16}n"
     for name, what in (("ttft_s", "TTFT, s"), ("decode_tokens_per_s", "decode, tokens/s")):
         ratios = [own(answers)[name] / theirs([result]).values[name] for answers, result in blocks]
@@ -187,6 +186,8 @@ def main() -> None:
         sys.exit(f"client_check: {error}")
     if not running:
         sys.exit(f"client_check: the CPU site does not serve at {url}; run: make deploy-baseline SITE=examples/cpu")
+    networks = running[0].raw["NetworkSettings"]["Networks"].values()
+    url = next((f"http://{network['IPAddress']}:8000" for network in networks if network["IPAddress"]), url)
     with peer(running[0].id, model.served_name, model.path) as measure:
         for line in compare(measure, url, model.served_name):
             print(line, flush=True)

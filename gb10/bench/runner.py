@@ -191,7 +191,9 @@ def _times(answer: Completion, failure: stream.Failure | None, growth: dict[str,
     if first is not None and last is not None and last > first and tokens > at_first:
         decode = (tokens - at_first) / ((last - first) / 1e9)
     else:
-        unknown["decode_tokens_per_s"] = "fewer than two tokens"
+        unknown["decode_tokens_per_s"] = (
+            "fewer than two tokens" if tokens < 2 else "no token came after the first chunk"
+        )
     single = tokens - chunks in (0, 1)  # the end-of-sequence token has no chunk of its own
     gaps = [(b - a) / 1e9 for a, b in zip(answer.token_ns, answer.token_ns[1:], strict=False)] if single else []
     if not gaps:

@@ -5,6 +5,7 @@ Tokens are counted by the engine (`usage`), times by this process (monotonic clo
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -76,9 +77,11 @@ def chat(http: httpx.Client, url: str, body: dict[str, Any], *, limit_s: float, 
     `limit_s`: seconds for the whole answer. `stall_s`: seconds without a byte (before the first one it is a timeout).
     """
     request = body | {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
-    found = Completion(sent_ns=time.monotonic_ns())
+    timeout = httpx.Timeout(min(stall_s, limit_s))
+    sending = http.build_request("POST", f"{url}/v1/chat/completions", json=request, timeout=timeout)
+    found = Completion(sent_ns=time.monotonic_ns())  # the body is encoded by now: that time is not the engine's
     try:
-        _receive(http, url, request, found, limit_s, stall_s)
+        _receive(http, sending, found, limit_s)
     except StreamFaultError as error:
         found.failure = error.failure
     except httpx.TimeoutException:
@@ -92,12 +95,9 @@ def chat(http: httpx.Client, url: str, body: dict[str, Any], *, limit_s: float, 
     return found
 
 
-def _receive(
-    http: httpx.Client, url: str, body: dict[str, Any], found: Completion, limit_s: float, stall_s: float
-) -> None:
+def _receive(http: httpx.Client, request: httpx.Request, found: Completion, limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
-    timeout = httpx.Timeout(min(stall_s, limit_s))
-    with http.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=timeout) as response:
+    with contextlib.closing(http.send(request, stream=True)) as response:
         if response.status_code != 200:
             text = response.read()[:200].decode("utf-8", "replace")
             raise StreamFaultError("http", f"HTTP {response.status_code}: {text}")
@@ -146,10 +146,10 @@ def _take(found: Completion, data: str) -> bool:
         what = document.get("error") if isinstance(document, dict) else document
         message = what.get("message", what) if isinstance(what, dict) else what
         raise StreamFaultError("error-event", str(message)[:200])
-    if document.get("usage"):
-        found.usage = document["usage"]
-    before = len(found.token_ns)
-    for choice in document.get("choices") or []:
+    choices, before = document.get("choices") or [], len(found.token_ns)
+    if document.get("usage") and (not choices or any(choice.get("finish_reason") for choice in choices)):
+        found.usage = document["usage"]  # of the whole answer; what the chunks before say is a count on the way
+    for choice in choices:
         _take_choice(found, choice, now)
     if not before and found.token_ns:
         found.first_tokens = (document.get("usage") or {}).get("completion_tokens")
