@@ -220,9 +220,10 @@ def test_the_real_parser_accepts_the_flags_of_every_experiment(name: str, vllm: 
     assert "cudagraph_modee" in verdict.why
 
 
-# Memory floors, on the test engine: in this file, so that they never run beside the start of a real vLLM.
+# Memory floors, on the test engine: when nothing else runs, for a real vLLM that starts beside them would cross the floor.
 
 
+@pytest.mark.alone
 def test_the_guard_ends_a_leaking_experiment_and_says_with_which_numbers(sandbox: Sandbox) -> None:
     available = (facts.available_bytes().value or 0) / GIB
     floor = round(available - 0.5, 2)
@@ -241,6 +242,7 @@ def test_the_guard_ends_a_leaking_experiment_and_says_with_which_numbers(sandbox
     sandbox.assert_on_baseline()
 
 
+@pytest.mark.alone
 def test_memory_that_is_low_for_a_while_ends_it_too(sandbox: Sandbox) -> None:
     available = (facts.available_bytes().value or 0) / GIB
     floor = round(available - 0.3, 2)
