@@ -31,7 +31,7 @@ diff: setup ## Rendered files against vars.yaml, then the running container agai
 	@$(PYTHON_BIN) render.py --site $(SITE) --diff
 	@$(GB10) diff --site $(SITE)
 verify: setup ## Is the node what the repository says? Changes nothing (HOST=ssh://user@node: from another machine; REPORT=dir: JUnit, JSON)
-	@$(GB10) verify --site $(SITE) $(if $(filter ssh://%,$(HOST)),--host $(HOST)) $(if $(REPORT),--report $(REPORT))
+	@$(GB10) verify --site $(SITE) $(if $(or $(findstring command,$(origin HOST)),$(filter ssh://%,$(HOST))),--host $(HOST)) $(if $(REPORT),--report $(REPORT))
 status: setup ## What runs now, since when
 	@$(GB10) status --site $(SITE)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gb10.node import Container
 from gb10.overlays import unescaped
-from gb10.variables.crosscheck import OWNED_FLAGS
+from gb10.variables.owned import OWNED_FLAGS
 
 UNITS = {"b": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 

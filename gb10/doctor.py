@@ -169,7 +169,7 @@ def _patches(context: Context) -> Iterator[Need]:
         faults = list(patchgate.image_is_patched(context, role))
         yield from (Need(f"patches, {role}", "missing", fault.what, fault.mend) for fault in faults)
         if not faults:
-            yield Need(f"patches, {role}", "ok", ", ".join(patches.expected_ids(v, role)) or "none are asked for")
+            yield Need(f"patches, {role}", "ok", ", ".join(patches.expected(v, role)) or "none are asked for")
         if role == "graph":
             serving = bool(context.node.containers(context.site.project))
             for fault in patchgate.model_is_adapted(context):

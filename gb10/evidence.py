@@ -127,7 +127,7 @@ class Evidence:
         self.record[key] = [j.as_json() for j in judged]
         self.save()
 
-    def recovered(self, restored: Restored, report: Report | None, why: str) -> None:
+    def recovered(self, restored: Restored, report: Report, why: str) -> None:
         """recovery.json: where the node is after a restore, and how that was seen."""
         current = self.context.state.current()
         stored = current.sha256 if current else None
@@ -149,7 +149,7 @@ class Evidence:
             "available_bytes": facts.available_bytes().as_json(),
             "failed_units": _failed_units(),
             "smoke": [judged.as_json() for judged in restored.smoke],
-            "checks": report.as_json() if report else {"unknown": "the checks did not run"},
+            "checks": report.as_json(),
         }
         self._write("recovery.json", recovery)
 
@@ -186,12 +186,14 @@ class Evidence:
 
 
 def files_since(directory: Path, since: float) -> Any:
-    """`list_files`, or why it is unknown (a profiler's files can belong to another user)."""
-    return _read(lambda: list_files(directory, since))
+    """Files in a directory written since a time (seconds since 1970): name, size in bytes and SHA-256.
+
+    Or why that is unknown: a profiler's files can belong to another user.
+    """
+    return _read(lambda: _list_files(directory, since))
 
 
-def list_files(directory: Path, since: float) -> list[dict[str, Any]]:
-    """Files in a directory written since a time (seconds since 1970): name, size in bytes and SHA-256."""
+def _list_files(directory: Path, since: float) -> list[dict[str, Any]]:
     found = []
     for path in sorted(directory.rglob("*") if directory.is_dir() else []):
         if path.is_file() and path.stat().st_mtime >= since - 1:

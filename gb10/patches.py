@@ -128,11 +128,6 @@ def expected(variables: Variables, role: str) -> dict[str, str]:
     return found
 
 
-def expected_ids(variables: Variables, role: str) -> list[str]:
-    """The ids that the manifest of the image of `role` must show as applied or already fixed."""
-    return list(expected(variables, role))
-
-
 def _chain(variables: Variables, role: str) -> list[Image]:
     """The image of `role`, what it is built from, and so on, as far as this file says."""
     chain = [variables.images[role]]
@@ -147,22 +142,25 @@ def shown_ids(manifest: dict[str, Any] | None) -> list[str]:
     return [entry["id"] for entry in entries if entry["outcome"] in {"applied", "already-fixed"}]
 
 
-def problems(manifest: dict[str, Any] | None, hashes: Mapping[str, str], expected: list[str]) -> list[str]:
-    """What is wrong with an image's patches, in sentences; empty when all is as the manifest says.
-
-    `hashes`: absolute path in the container -> SHA-256 found; a missing file is absent. `expected`: from `expected_ids`.
-    """
+def lacking(manifest: dict[str, Any] | None, wanted: Mapping[str, str]) -> list[str]:
+    """In what an image falls short of `expected`, in words: no manifest, ids that it does not show, ids with another text."""
     if manifest is None:
-        return [f"the image has no patch manifest, which should show {', '.join(expected)}"] if expected else []
+        return [f"its image has no patch manifest, which should show {', '.join(wanted)}"] if wanted else []
     if manifest.get("schema") != SCHEMA:
-        return [f"the patch manifest has schema {manifest.get('schema')}, this version reads {SCHEMA}"]
-    outcomes = {entry["id"]: entry["outcome"] for entry in manifest["entries"]}
+        return [f"its patch manifest has schema {manifest.get('schema')}, this version reads {SCHEMA}"]
+    shown, texts = shown_ids(manifest), {entry["id"]: entry["entry"] for entry in manifest["entries"]}
+    missing = [name for name in wanted if name not in shown]
+    older = [name for name in wanted if name in shown and texts[name] != wanted[name]]
+    found = [f"its patch manifest lacks {', '.join(missing)}"] if missing else []
+    return found + ([f"its patch manifest shows another text of {', '.join(older)} than patches.yaml"] if older else [])
+
+
+def problems(manifest: dict[str, Any], hashes: Mapping[str, str]) -> list[str]:
+    """In what the files differ from what the manifest says, in sentences; empty when they do not.
+
+    `hashes`: absolute path in the container -> SHA-256 found; a missing file is absent.
+    """
     found = []
-    for name in expected:
-        if name not in outcomes:
-            found.append(f"the patch manifest lacks {name}")
-        elif outcomes[name] not in {"applied", "already-fixed"}:
-            found.append(f"the patch manifest says that {name} is {outcomes[name]}")
     for file in manifest["files"]:
         if file["path"] not in hashes:
             found.append(f"{file['path']} is in the patch manifest and not in the container")

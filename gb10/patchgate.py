@@ -22,17 +22,8 @@ def image_is_patched(context: Context, role: str) -> Iterator[Fault]:
     where, mend = f"images.{role}", "run: make images"
     context.progress.waiting(f"reading the patch manifest of {where}")
     manifest = patches.manifest_of(context.node, context.node.image_id(variables.images[role].tag) or "")
-    if manifest is None:
-        yield Fault(where, f"its image has no patch manifest, which should show {', '.join(expected)}", mend)
-        return
-    shown = patches.shown_ids(manifest)
-    missing = [name for name in expected if name not in shown]
-    if missing:
-        yield Fault(where, f"its patch manifest lacks {', '.join(missing)}", mend)
-    digests = {entry["id"]: entry.get("entry") for entry in manifest["entries"]}
-    older = [name for name in shown if name in expected and digests[name] != expected[name]]
-    if older:
-        yield Fault(where, f"its patch manifest shows another text of {', '.join(older)} than patches.yaml", mend)
+    for what in patches.lacking(manifest, expected):
+        yield Fault(where, what, mend)
 
 
 def model_is_adapted(context: Context) -> Iterator[Fault]:

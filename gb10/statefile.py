@@ -84,10 +84,7 @@ def _block(context: Context, evidence: Evidence, runs: str) -> str:
         ("answers", _answers(record)),
         ("checks", _checks(record)),
         ("available memory", _memory(record)),
-        (
-            "oom_kill",
-            _shown(facts.oom_kill_count()) + (_at_deploy(history)),
-        ),
+        ("oom_kill", _shown(facts.oom_kill_count()) + _at_deploy(history)),
         ("failed units, system", _units(facts.failed_units())),
         ("failed units, user", _units(facts.failed_units(user=True))),
         ("last command", f"{record['what']}: {record['verdict']}; record: `{_place(evidence.directory)}/record.json`"),

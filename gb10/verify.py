@@ -63,6 +63,8 @@ class Report:
         """Why this report does not prove that the node is on its baseline; empty when it does."""
         if self.broken:
             return [f"the checks could not be run ({self.broken.strip().splitlines()[-1]})"]
+        if not any(result.group == "baseline" and result.outcome == "passed" for result in self.results):
+            return ["no check of the baseline could be answered"]
         return [result.finding for result in self.failed("baseline")]
 
     def as_json(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from gb10.bench import counters, measure, records, runner, suite
@@ -190,3 +191,18 @@ def test_records_of_a_run_are_read_back_whole(tmp_path: Any) -> None:
         for line in lines:
             writer.write(records.parsed(line["group"], line))
     assert len(records.read(path)) == len(lines)
+
+
+def test_half_a_character_is_a_named_failure_and_leaves_text_that_a_file_can_hold() -> None:
+    chunks = [
+        '{"choices": [{"delta": {"content": "good"}}]}',
+        '{"choices": [{"delta": {"content": "\\ud800"}}]}',
+        "[DONE]",
+    ]
+    body = "".join(f"data: {chunk}\n\n" for chunk in chunks).encode()
+    with httpx.Client(
+        transport=httpx.MockTransport(lambda request: httpx.Response(200, stream=httpx.ByteStream(body)))
+    ) as http:
+        found = stream.chat(http, "http://engine", {}, limit_s=5, stall_s=5)
+    assert str(found.failure) == "not-utf-8: text that is no UTF-8 (half of a character)"
+    assert found.text == "good"

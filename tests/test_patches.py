@@ -85,8 +85,9 @@ def test_the_program_does_what_the_fixture_says(path: Path, tmp_path: Path) -> N
     for file in manifest["files"]:
         assert file["sha256_before"] == found[file["path"]], "before is what the first image found"
         assert file["sha256_after"] == box.hashes()[file["path"]]
-    wanted = [name for name, (outcome, _, _) in case["outcomes"].items() if outcome != "off"]
-    assert patches.problems(manifest, box.hashes(), wanted) == []
+    texts = {entry["id"]: entry["entry"] for entry in manifest["entries"] if entry["outcome"] != "off"}
+    assert patches.lacking(manifest, texts) == []
+    assert patches.problems(manifest, box.hashes()) == []
 
 
 def test_there_is_a_fixture_for_each_way_to_end() -> None:
@@ -146,18 +147,20 @@ def test_problems_are_sentences(tmp_path: Path) -> None:
     assert box.apply([ENTRY, off, {"id": "more", "file": "pkg/more.py", "append": "n = 2\n"}]).returncode == 0
     manifest, core, more = box.read_manifest(), str(box.root / "pkg/core.py"), str(box.root / "pkg/more.py")
     assert patches.files_of(manifest) == [core, more]
-    assert patches.problems(manifest, box.hashes(), ["slot", "more"]) == []
-    assert patches.problems(manifest, {core: sha256(b"size = 1\n")}, ["slot", "off", "graph2"]) == [
-        "the patch manifest says that off is off",
-        "the patch manifest lacks graph2",
+    texts = {entry["id"]: entry["entry"] for entry in manifest["entries"]}
+    assert patches.problems(manifest, box.hashes()) == []
+    assert patches.lacking(manifest, {name: texts[name] for name in ("slot", "more")}) == []
+    assert patches.lacking(manifest, {"slot": "another", "off": texts["off"], "graph2": "x"}) == [
+        "its patch manifest lacks off, graph2",
+        "its patch manifest shows another text of slot than patches.yaml",
+    ]
+    assert patches.problems(manifest, {core: sha256(b"size = 1\n")}) == [
         f"{core} does not have the bytes that the patch manifest says, its text before the patches",
         f"{more} is in the patch manifest and not in the container",
     ]
-    assert patches.problems(None, {}, ["slot"]) == ["the image has no patch manifest, which should show slot"]
-    assert patches.problems(None, {}, []) == []
-    assert patches.problems({**manifest, "schema": 2}, {}, []) == [
-        "the patch manifest has schema 2, this version reads 1"
-    ]
+    assert patches.lacking(None, {"slot": "x"}) == ["its image has no patch manifest, which should show slot"]
+    assert patches.lacking(None, {}) == []
+    assert patches.lacking({**manifest, "schema": 2}, {}) == ["its patch manifest has schema 2, this version reads 1"]
 
 
 def test_every_patches_file_of_the_repository_is_valid_and_the_cpu_has_the_gb10s() -> None:
@@ -173,7 +176,7 @@ def test_every_patches_file_of_the_repository_is_valid_and_the_cpu_has_the_gb10s
 
 def test_both_images_of_both_sites_are_expected_to_show_the_two_mamba_fixes(site: Site) -> None:
     for role in ("eager", "graph"):
-        assert patches.expected_ids(site.variables, role) == ["mamba-worker-slot", "mamba-scheduler-split"]
+        assert list(patches.expected(site.variables, role)) == ["mamba-worker-slot", "mamba-scheduler-split"]
 
 
 def test_a_change_of_patches_or_program_is_another_build_and_a_comment_is_not(tmp_path: Path) -> None:

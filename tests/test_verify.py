@@ -37,3 +37,10 @@ def test_junit_survives_control_characters(tmp_path: Path) -> None:
     report = Report([Result("a sentence", "baseline", "failed", "red \x1b[31mtext\x00 of a program")])
     case = ElementTree.fromstring(report.as_junit())[0]
     assert case[0].get("message") == "red ?[31mtext? of a program"
+
+
+def test_a_report_without_one_answer_about_the_baseline_does_not_prove_it() -> None:
+    unknown = Result("the engine is running", "baseline", "unknown", "docker does not say")
+    other = Result("enough disk is free", "history", "passed", "")
+    assert Report([unknown, other]).off_baseline == ["no check of the baseline could be answered"]
+    assert Report([unknown, other, Result("health answers", "baseline", "passed", "")]).off_baseline == []

@@ -66,7 +66,7 @@ class Arms:
             if tripped and self.run.record["order"]:
                 self.run.record["arms"][self.run.record["order"][-1]]["guard_tripped"] = why
             self.run.save()
-            command.write_report(self.run, None)
+            command.write_report(self.run.directory, self.run.record, self.run.lines, None)
         except Exception as error:
             self.context.progress.note(f"the unfinished run could not be reported ({type(error).__name__}: {error})")
 
@@ -80,13 +80,12 @@ def is_measured(context: Context, experiment: str) -> bool:
 def refuse(context: Context, experiment: str, earlier: Path | None) -> None:
     """What of an experiment's measuring cannot work, before anything is touched. Raises `RefusedError` or `VariablesError`."""
     v = context.site.variables
-    if not is_measured(context, experiment):
-        if earlier is not None:
-            what = f"{experiment} is not measured, so no baseline is needed"
-            raise RefusedError("--baseline-run", what, "add it to measure.experiments, or leave the option out")
-        return
-    for name in filter(None, (v.measure.prove, v.measure.suite)):
-        measure.refuse_beyond_verified(context, name, measure.suite_of(context, name)[0], False)
+    if earlier is not None and not is_measured(context, experiment):
+        what = f"{experiment} is not measured, so no baseline is needed"
+        raise RefusedError("--baseline-run", what, "add it to measure.experiments, or leave the option out")
+    if experiment in v.measure.experiments:
+        for name in filter(None, (v.measure.prove, v.measure.suite)):
+            measure.refuse_beyond_verified(context, name, "name a shorter one in measure, in vars.yaml")
     if earlier is not None:
         _stands_in(context, earlier)
 
@@ -130,7 +129,7 @@ def prove_suite(context: Context, evidence: Evidence, name: str, overlays: list[
     try:
         lines = run.arm("experiment", overlays, evidence.record["experiment_container"], chosen)
     finally:
-        command.write_report(run, None)
+        command.write_report(run.directory, run.record, run.lines, None)
     idle = command.exercised(run, lines, chosen)
     right = sum(line["right"] for line in lines if line["round"] > 0)
     total = sum(line["round"] > 0 for line in lines)

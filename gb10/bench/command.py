@@ -36,8 +36,8 @@ def bench(
     Raises `RefusedError` when the stored baseline does not serve.
     """
     chosen, _ = measure.suite_of(context, name)
-    for each in [*chosen.needs, name]:
-        measure.refuse_beyond_verified(context, each, measure.suite_of(context, each)[0], beyond_verified)
+    for each in [*chosen.needs, name] if not beyond_verified else []:
+        measure.refuse_beyond_verified(context, each, "choose a shorter one, or say --beyond-verified")
     with context.state.lock(command_line()):
         baseline = restore.stored(context)
         container = launch.running(context, restore.target(context, baseline))
@@ -46,7 +46,7 @@ def bench(
         evidence = Evidence(context, f"bench-{name}")
         evidence.ran([context.state.file_of(baseline)])
         evidence.container("baseline", container)
-        outcome = None
+        outcome, verdict = None, "ended before its end"
         try:
             for each in [*chosen.needs, name]:
                 with evidence.stage(f"measure {each}" if each == name else f"first {each}"):
@@ -54,8 +54,9 @@ def bench(
                 if outcome.wrong and each != name:
                     what = f"{each}, which comes first, has {len(outcome.wrong)} wrong answers ({outcome.wrong[0]})"
                     raise RefusedError(f"suite {name}", what, "find out why before you try longer ones")
+            verdict = "measured, not all right" if outcome and outcome.wrong else "measured"
         finally:
-            evidence.close("measured" if outcome and not outcome.wrong else "measured, not all right")
+            evidence.close(verdict)
     assert outcome is not None
     return outcome
 
@@ -69,7 +70,7 @@ def one_arm(context: Context, evidence: Evidence, name: str, rounds: int | None,
     try:
         lines = run.arm("baseline", [], container, chosen, stop_on_failure=stop_on_failure)
     finally:
-        write_report(run, None)
+        write_report(directory, run.record, run.lines, None)
     return Outcome(directory, lines, wrong_of(lines), exercised(run, lines, chosen))
 
 
@@ -103,11 +104,13 @@ def compared(context: Context, run: Run, earlier: Path | None = None) -> dict[st
         b=Named(arm="experiment"),
     )
     files.write_json(run.directory / "comparison.json", found)
-    write_report(run, found)
+    write_report(run.directory, run.record, run.lines, found)
     return found
 
 
-def write_report(run: Run, comparison: dict[str, Any] | None) -> None:
-    """report.html and report.md of a run."""
-    files.write(run.directory / "report.html", report.html(run.record, run.lines, comparison).encode())
-    files.write(run.directory / "report.md", report.markdown(run.record, run.lines, comparison).encode())
+def write_report(
+    directory: Path, run: dict[str, Any], lines: list[dict[str, Any]], comparison: dict[str, Any] | None
+) -> None:
+    """report.html and report.md of a run: run.json, the lines of requests.jsonl, and comparison.json where there is one."""
+    files.write(directory / "report.html", report.html(run, lines, comparison).encode())
+    files.write(directory / "report.md", report.markdown(run, lines, comparison).encode())

@@ -28,12 +28,8 @@ class Counters:
     def read(cls, url: str) -> Counters:
         """Now. Nothing at all when /metrics does not answer."""
         text = client.metrics(url) or ""
-        found: dict[str, float] = {}
-        for field, name in NAMES.items():
-            lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
-            if lines:
-                found[field] = sum(float(line.rsplit(" ", 1)[1]) for line in lines)
-        return cls(found)
+        found = {field: client.total(text, name) for field, name in NAMES.items()}
+        return cls({field: value for field, value in found.items() if value is not None})
 
     def growth_since(self, before: Counters) -> dict[str, int | None]:
         """By how much each counter grew; None where it is unknown, also when it went back (the engine was restarted)."""

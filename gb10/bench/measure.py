@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from gb10.bench.suite import Suite
 from gb10.context import Context
 from gb10.errors import RefusedError
 from gb10.facts import GIB
+from gb10.memory import LowWater
 from gb10.site import commit_of
 from gb10.state import now
 
@@ -28,13 +28,14 @@ def suite_of(context: Context, name: str) -> tuple[Suite, str]:
     return suite.load(context.site.directory / "suites" / f"{name}.yaml")
 
 
-def refuse_beyond_verified(context: Context, name: str, chosen: Suite, allowed: bool) -> None:
-    """A suite longer than the verified context is refused, unless a person says so: near the limit a GB10 froze."""
+def refuse_beyond_verified(context: Context, name: str, mend: str) -> None:
+    """A suite longer than the verified context is refused: near the limit a GB10 froze. `mend`: what to do in this command."""
+    chosen, _ = suite_of(context, name)
     longest = max((case.archive.tokens for case in chosen.cases if case.archive), default=0)
     verified = context.site.variables.engine.verified_context.tokens
-    if longest > verified and not allowed:
+    if longest > verified:
         what = f"asks for {longest} tokens, beyond the verified context of {verified}"
-        raise RefusedError(f"suite {name}", what, "choose a shorter one, or say --beyond-verified")
+        raise RefusedError(f"suite {name}", what, mend)
 
 
 @dataclass
@@ -91,7 +92,6 @@ class Run:
         """Run the suite against the engine that serves now, as one arm. What was measured is kept however it ends.
 
         An arm that was measured before (A-B-B-A) goes on counting its rounds; what is recorded of it is its first start.
-
         `container`: its record in the evidence, whose arguments hold nothing that is not committed.
         """
         v, url = self.context.site.variables, self.context.site.url
@@ -106,21 +106,22 @@ class Run:
             "graph_effective": self._effect(container["id"]) if "graph" in overlays else None,
             "guard_tripped": None,
             "oom_kill": {"before": facts.oom_kill_count().as_json(), "after": None},
-            "lowest_available_bytes": facts.available_bytes().as_json(),
+            "lowest_available_bytes": {"unknown": "it was not measured to its end"},
         }
         self.record["order"].append(name)
         self.record["arms"][name] = entry
         if "profile" in overlays:
-            self.record["diagnostic"] = "profiler attached"
+            self.record["diagnostic"] = records.PROFILER
         limits = Limits(v.limits.request_s * STALL_FACTOR, v.limits.request_s)
-        marks = ("profiler attached",) if "profile" in overlays else ()
+        marks = (records.PROFILER,) if "profile" in overlays else ()
         watch = gpu.Watch()
-        target = Target(name, url, v.model.served_name, limits, marks, "profile" in overlays, watch.marks)
+        target = Target(name, url, v.model.served_name, limits, marks, watch.marks)
         measured: list[dict[str, Any]] = []
         path = self.directory / "requests.jsonl"
         self.event(name, "begins")
+        memory = LowWater(facts.available_bytes(), interval_s=MEMORY_EVERY_S, each=self._sample)
         try:
-            with records.Writer(path) as writer, _Memory(self, name), watch:
+            with records.Writer(path) as writer, watch:
 
                 def write(record: dict[str, Any]) -> None:
                     writer.write(records.parsed(record["group"], record))
@@ -135,6 +136,9 @@ class Run:
             raise
         finally:
             entry["oom_kill"]["after"] = facts.oom_kill_count().as_json()
+            lowest, earlier_lowest = memory.stop(facts.available_bytes()), entry["lowest_available_bytes"]
+            both = [value for value in (lowest.value, earlier_lowest) if isinstance(value, int)]
+            entry["lowest_available_bytes"] = min(both) if both else lowest.as_json()
             self.lines += measured
             seen = watch.summary()
             self.event(name, f"ends; {seen.value if seen.known else f'GPU clock unknown ({seen.why})'}")
@@ -148,39 +152,16 @@ class Run:
         self.record["ended_at"] = now()
         files.write_json(self.directory / "run.json", self.record)
 
+    def _sample(self, available: int) -> None:
+        at_s = round(time.monotonic() - self.began, 1)
+        self.record["memory"].append({"at_s": at_s, "available_bytes": available})
+
     def _effect(self, container_id: str) -> Any:
         log = self.context.node.log(container_id).decode("utf-8", "replace")
         return effect.graph_effective(log)[0].as_json()
 
     def _progress(self, text: str) -> None:
         self.context.progress.waiting(text)
-
-
-class _Memory(threading.Thread):
-    """Samples available memory into the run while an arm is measured."""
-
-    def __init__(self, run: Run, arm: str) -> None:
-        super().__init__(name="memory", daemon=True)
-        self._run_, self._arm, self._stop_ = run, arm, threading.Event()
-
-    def __enter__(self) -> _Memory:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop_.set()
-        self.join(MEMORY_EVERY_S * 2)
-
-    def run(self) -> None:
-        while not self._stop_.wait(MEMORY_EVERY_S):
-            available = facts.available_bytes().value
-            if available is None:
-                continue
-            entry = self._run_.record["arms"][self._arm]
-            lowest = entry["lowest_available_bytes"]
-            entry["lowest_available_bytes"] = min(lowest, available) if isinstance(lowest, int) else available
-            at_s = round(time.monotonic() - self._run_.began, 1)
-            self._run_.record["memory"].append({"at_s": at_s, "available_bytes": available})
 
 
 def not_exercised(lines: list[dict[str, Any]], chosen: Suite, block: Any) -> list[str]:

@@ -14,6 +14,7 @@ import httpx
 
 from gb10.bench import suite as suites
 from gb10.bench.counters import Counters
+from gb10.bench.records import PROFILER
 from gb10.bench.suite import Request, Suite
 from gb10.engine import client, oracle, stream
 from gb10.engine.stream import Completion
@@ -38,8 +39,12 @@ class Target:
     model: str
     limits: Limits
     marks: tuple[str, ...] = ()
-    profiled: bool = False
     marked: Callable[[int, int], list[str]] = lambda sent_ns, ended_ns: []
+
+    @property
+    def profiled(self) -> bool:
+        """Is a profiler attached, so that traced cases can be recorded?"""
+        return PROFILER in self.marks
 
 
 def run(

@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from gb10 import files, report
 from gb10.bench import command, compare, imports, records, runs, words
 from gb10.bench.sides import Named
 from gb10.bench.verdict import Thresholds
-from gb10.cli.common import err, out, site_option
+from gb10.cli.common import out, site_option
 from gb10.context import Context
 from gb10.engine import smoke
 from gb10.errors import EXIT_FAILED, EXIT_OK, RefusedError
@@ -132,16 +131,13 @@ def report_command(context: Context, run: Path | None, experiment: str | None) -
     Example: python -m gb10 report --experiment graph --site examples/cpu
     """
     directory = run or _newest(context, experiment)
-    record, lines = _side(directory, "baseline")
+    record, requests = runs.read_run(directory / "run.json"), directory / "requests.jsonl"
+    records.read(requests)  # says in words what is wrong with them
     path = directory / "comparison.json"
     comparison = json.loads(path.read_text()) if path.is_file() else None
-    text = [json.loads(line) for line in (directory / "requests.jsonl").read_text().splitlines()]
-    assert record is not None
-    files.write(directory / "report.html", report.html(record, text, comparison).encode())
-    files.write(directory / "report.md", report.markdown(record, text, comparison).encode())
+    whole, _, _ = requests.read_bytes().rpartition(b"\n")  # a torn last line, of a run that was killed, is left out
+    command.write_report(directory, record, [json.loads(line) for line in whole.splitlines()], comparison)
     out(str(directory / "report.html"))
-    if not lines:
-        err(f"{directory}: holds no request")
     return EXIT_OK
 
 

@@ -1,4 +1,4 @@
-"""Requests to the engine, each bounded as a whole. Used by readiness, the canary and smoke."""
+"""Requests to the engine, each bounded as a whole. Used by readiness, the canary, smoke and bench/."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ def is_healthy(url: str, timeout_s: float = 2.0) -> bool:
 
 def iterations(url: str, timeout_s: float = 5.0) -> float | None:
     """Scheduler steps since the start (`vllm:iteration_tokens_total_count`); None when /metrics does not say."""
-    name = "vllm:iteration_tokens_total_count"
-    text = metrics(url, timeout_s) or ""
+    return total(metrics(url, timeout_s) or "", "vllm:iteration_tokens_total_count")
+
+
+def total(text: str, name: str) -> float | None:
+    """The sum of a metric over its labels in Prometheus text; None when it is not there."""
+    lines = [line for line in text.splitlines() if line.startswith((f"{name}{{", f"{name} "))]
     try:
-        values = [float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name)]
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines) if lines else None
     except ValueError:
         return None
-    return sum(values) if values else None
 
 
 def version(url: str, timeout_s: float = 5.0) -> str | None:

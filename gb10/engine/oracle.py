@@ -11,7 +11,6 @@ from gb10.engine.stream import Completion
 from gb10.variables.model import Expect
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-ENDINGS = ("stop", "tool_calls")
 
 
 def fault(expect: Expect, answer: Completion) -> str:

@@ -38,10 +38,7 @@ class Judged:
 
 def canary(url: str, v: Variables) -> Completion:
     """One short completion. Raises `RequestFailedError` when none comes back in time: `/health` alone proves nothing."""
-    answer = complete(url, v.model.served_name, CANARY_PROMPT, max_tokens=8, timeout_s=v.limits.canary_s)
-    if answer.usage is not None and not answer.usage.get("completion_tokens"):
-        raise RequestFailedError("the completion holds no token")
-    return answer
+    return complete(url, v.model.served_name, CANARY_PROMPT, max_tokens=8, timeout_s=v.limits.canary_s)
 
 
 def run(url: str, v: Variables, each: Callable[[Judged], None] = lambda judged: None) -> list[Judged]:

@@ -160,6 +160,10 @@ def _take_choice(found: Completion, choice: dict[str, Any], now: int) -> None:
     delta = choice.get("delta") or {}
     reasoning = delta.get("reasoning") or delta.get("reasoning_content") or ""
     content, calls = delta.get("content") or "", delta.get("tool_calls") or []
+    try:
+        json.dumps(delta, ensure_ascii=False).encode()
+    except UnicodeEncodeError:  # a lone surrogate: no file could hold it
+        raise StreamFaultError("not-utf-8", "text that is no UTF-8 (half of a character)") from None
     if reasoning or content or calls:
         found.token_ns.append(now)
         found.last_token_ns = now

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from gb10.variables.model import Expect, Variables
+from gb10.variables.owned import OWNED_FLAGS
 from gb10.variables.yamlfile import KeyPath, near_miss
 
 OVERLAYS = ("graph", "profile")
@@ -295,28 +296,6 @@ def smoke_cases_are_judged(v: Variables, site: Path) -> Iterator[Finding]:
         if case.name in names[:index]:
             yield Finding(("smoke", index, "name"), f"{case.name} is used twice", "name each case differently")
 
-
-OWNED_FLAGS = {
-    "--model": "model.path",
-    "--served-model-name": "model.served_name",
-    "--host": "listen.address",
-    "--port": "listen.port",
-    "--kv-cache-dtype": "engine.kv_cache_dtype",
-    "--max-model-len": "engine.max_model_len",
-    "--gpu-memory-utilization": "engine.gpu_memory_utilization",
-    "--max-num-seqs": "engine.max_num_seqs",
-    "--max-num-batched-tokens": "engine.max_num_batched_tokens",
-    "--enable-prefix-caching": "engine.prefix_caching",
-    "--no-enable-prefix-caching": "engine.prefix_caching",
-    "--speculative-config": "engine.speculative",
-    "--reasoning-parser": "engine.reasoning_parser",
-    "--tool-call-parser": "engine.tool_call_parser",
-    "--enable-auto-tool-choice": "engine.tool_call_parser",
-    "--enforce-eager": "the graph overlay (the baseline is eager)",
-    "--compilation-config": "graph",
-    "--cudagraph-capture-sizes": "graph.capture_sizes",
-    "--profiler-config": "profile",
-}
 
 RULES = (
     project_is_not_reserved,

@@ -76,6 +76,14 @@ def inside(box: Sandbox, *words: str) -> None:
     by_hand(["docker", "exec", box.container().id, *words])
 
 
+@contextlib.contextmanager
+def switched(box: Sandbox, name: str) -> Iterator[None]:
+    """A switch of the test engine (its README), thrown and put back."""
+    inside(box, "touch", f"/tmp/{name}")
+    yield
+    inside(box, "rm", f"/tmp/{name}")
+
+
 @breaks("one container of the project is there", "found")
 def a_second_container_with_the_projects_label(box: Sandbox) -> Iterator[None]:
     api = box.node.client.api
@@ -196,9 +204,8 @@ def the_profilers_argument(box: Sandbox) -> Iterator[None]:
     also={"the engine is healthy", "the published port leads to the engine"},
 )
 def health_says_503(box: Sandbox) -> Iterator[None]:
-    inside(box, "touch", "/tmp/no-health")
-    yield
-    inside(box, "rm", "/tmp/no-health")
+    with switched(box, "no-health"):
+        yield
     wait_for(lambda: box.container().health == "healthy", "health")
 
 
@@ -212,16 +219,14 @@ def the_container_is_taken_off_its_network(box: Sandbox) -> Iterator[None]:
 
 @breaks("the metrics that are measured are there", "expected vllm:num_preemptions in GET /metrics, found not there")
 def a_metric_of_another_name(box: Sandbox) -> Iterator[None]:
-    inside(box, "touch", "/tmp/no-preemptions")
-    yield
-    inside(box, "rm", "/tmp/no-preemptions")
+    with switched(box, "no-preemptions"):
+        yield
 
 
 @breaks("the metrics answer", "expected 200 from GET /metrics, found 404")
 def metrics_are_gone(box: Sandbox) -> Iterator[None]:
-    inside(box, "touch", "/tmp/no-metrics")
-    yield
-    inside(box, "rm", "/tmp/no-metrics")
+    with switched(box, "no-metrics"):
+        yield
 
 
 @breaks(
@@ -338,7 +343,8 @@ def the_patch_manifest_is_removed_in_the_container(box: Sandbox) -> Iterator[Non
 
 
 @breaks(
-    "the image has the repositorys patches", "found without mamba-worker-slot, mamba-scheduler-split; run: make images"
+    "the image has the repositorys patches",
+    "found its patch manifest lacks mamba-worker-slot, mamba-scheduler-split; run: make images",
 )
 def vars_yaml_names_another_directory_to_build_from(box: Sandbox) -> Iterator[None]:
     box.change("build: tests/engine", "build: images/cpu")

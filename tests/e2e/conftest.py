@@ -312,6 +312,25 @@ def build_engine(
     assert not errors, "".join(event.get("stream", "") for event in events[-20:])
 
 
+@contextlib.contextmanager
+def removed_afterwards(box: Sandbox) -> Iterator[None]:
+    """What it left for committing is looked at, and what it has on the engine removed."""
+    try:
+        yield
+        box.assert_evidence_holds_nothing_else()
+    finally:
+        remove_project(box.node, box.project)
+
+
+@contextlib.contextmanager
+def deployed(box: Sandbox) -> Iterator[None]:
+    """Its baseline serves."""
+    with removed_afterwards(box):
+        result = box.gb10("deploy-baseline")
+        assert result.code == 0, result.err
+        yield
+
+
 @pytest.fixture
 def sandbox(
     node: Node, test_engine_images: EngineImages, tmp_path: Path, request: pytest.FixtureRequest
@@ -319,11 +338,8 @@ def sandbox(
     """A site of its own on the test engine; nothing is deployed yet."""
     SANDBOXES.append(None)
     box = Sandbox(tmp_path, f"s{len(SANDBOXES)}", node, test_engine=test_engine_images)
-    try:
+    with removed_afterwards(box):
         yield box
-        box.assert_evidence_holds_nothing_else()
-    finally:
-        remove_project(node, box.project)
 
 
 @pytest.fixture
@@ -341,13 +357,8 @@ SANDBOXES: list[None] = []
 def vllm(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """The CPU site with real vLLM, its baseline deployed once for all tests that only need it to serve."""
     box = Sandbox(tmp_path_factory.mktemp("vllm"), "vllm", node)
-    try:
-        result = box.gb10("deploy-baseline")
-        assert result.code == 0, result.err
+    with deployed(box):
         yield box
-        box.assert_evidence_holds_nothing_else()
-    finally:
-        remove_project(node, box.project)
 
 
 __all__ = ["ON_BASELINE", "OUTPUTS", "Run", "Sandbox"]

@@ -11,7 +11,7 @@ import pytest
 
 from gb10.node import Node
 from tests.e2e.breakages import HERE, Breakage
-from tests.e2e.conftest import EngineImages, Sandbox, remove_project
+from tests.e2e.conftest import EngineImages, Sandbox, deployed
 from tests.e2e.test_checks_alone import CHILD, HOST
 from tests.e2e.test_checks_on_a_node import ROWS
 
@@ -22,13 +22,8 @@ pytestmark = pytest.mark.docker
 def box(node: Node, test_engine_images: EngineImages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     """One baseline for all rows; each puts it back."""
     box = Sandbox(tmp_path_factory.mktemp("checks"), "checks", node, test_engine=test_engine_images)
-    try:
-        result = box.gb10("deploy-baseline")
-        assert result.code == 0, result.err
+    with deployed(box):
         yield box
-        box.assert_evidence_holds_nothing_else()
-    finally:
-        remove_project(node, box.project)
 
 
 def red(checks: dict[str, tuple[str, str]]) -> dict[str, str]:

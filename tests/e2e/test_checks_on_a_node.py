@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from gb10.node import Node
-from tests.e2e.conftest import EngineImages, Sandbox, free_port, remove_project
+from tests.e2e.conftest import EngineImages, Sandbox, deployed, free_port, remove_project
 from tests.e2e.simulated import SimulatedNode, name_for
 from tests.e2e.states import wait_for
 
@@ -47,28 +47,26 @@ def watched(
         box.change("kernel_patterns: [NV_ERR_NO_MEMORY]", f"kernel_patterns: [{MARK}-{box.port}]")
         box.render()
         there = SimulatedNode(node, name, directory, free_port())
-        result = box.gb10("deploy-baseline")
-        assert result.code == 0, result.err
-        yield Watched(box, there)
+        with deployed(box):
+            yield Watched(box, there)
     finally:
         remove_project(node, name)
-        remove_project(node, box.project)
 
 
 @contextlib.contextmanager
-def a_failed_system_unit(at: Watched) -> Iterator[None]:
-    at.there.run("systemd-run --quiet --unit=gb10-fails false; sleep 0.5")
-    wait_for(lambda: at.there.succeeds("systemctl is-failed gb10-fails"), "the unit's failure")
+def failed_unit(at: Watched, scope: str) -> Iterator[None]:
+    at.there.run(f"systemd-run {scope} --quiet --unit=gb10-fails false; sleep 0.5")
+    wait_for(lambda: at.there.succeeds(f"systemctl {scope} is-failed gb10-fails"), "the unit's failure")
     yield
-    at.there.run("systemctl reset-failed")
+    at.there.run(f"systemctl {scope} reset-failed")
 
 
-@contextlib.contextmanager
-def a_failed_user_unit(at: Watched) -> Iterator[None]:
-    at.there.run("systemd-run --user --quiet --unit=gb10-fails false; sleep 0.5")
-    wait_for(lambda: at.there.succeeds("systemctl --user is-failed gb10-fails"), "the unit's failure")
-    yield
-    at.there.run("systemctl --user reset-failed")
+def a_failed_system_unit(at: Watched) -> contextlib.AbstractContextManager[None]:
+    return failed_unit(at, "--system")
+
+
+def a_failed_user_unit(at: Watched) -> contextlib.AbstractContextManager[None]:
+    return failed_unit(at, "--user")
 
 
 @contextlib.contextmanager
