@@ -14,6 +14,9 @@ RelativePath = Annotated[str, StringConstraints(pattern=r"^[^/\x00-\x1f][^\x00-\
 ImageReference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-zA-Z0-9._/:@-]*$")]
 Address = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]+$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+MarkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$")]
+FunctionPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$")]
+ValuePath = Annotated[str, StringConstraints(pattern=r"^(arguments|returned)(\.[A-Za-z0-9_]+)*$")]
 Argument = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]+$")]
 Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmg]$")]
 Seconds = Annotated[float, Field(gt=0, le=86400)]
@@ -77,6 +80,13 @@ class Speculative(Part):
     tokens: Positive
 
 
+class Graph(Part):
+    mode: Literal["PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
+    breakable: bool
+    adaptation: Name | None
+    capture_sizes: Annotated[list[Positive], Field(min_length=1)]
+
+
 class Engine(Part):
     entrypoint: Annotated[list[Argument], Field(min_length=1)]
     kv_cache_dtype: Name
@@ -91,6 +101,7 @@ class Engine(Part):
     tool_call_parser: Name | None
     extra_arguments: list[Argument]
     environment: dict[EnvironmentName, Text]
+    graph: Graph | None
 
     @property
     def tokens_per_decode_step(self) -> int:
@@ -98,11 +109,10 @@ class Engine(Part):
         return 1 + (self.speculative.tokens if self.speculative else 0)
 
 
-class Graph(Part):
-    mode: Literal["PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
-    breakable: bool
-    adaptation: Name | None
-    capture_sizes: Annotated[list[Positive], Field(min_length=1)]
+class Mark(Part):
+    name: MarkName
+    function: FunctionPath
+    show: dict[Name, ValuePath]
 
 
 class Profile(Part):
@@ -113,6 +123,7 @@ class Profile(Part):
     output_dir: AbsolutePath
     shm_size: Size
     stop_grace_s: Positive
+    marks: list[Mark]
 
 
 class Container(Part):
@@ -156,6 +167,7 @@ class Measure(Part):
     experiments: list[Name]
     prove: Name | None
     suite: Name | None
+    profile: Name | None
     rounds: Positive
     order: Literal["AB", "ABBA"]
 
