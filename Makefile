@@ -79,4 +79,4 @@ benchmark: setup ## Ratios, measured side by side in one run (the CPU site has t
 	@$(PYTHON_BIN) -m gb10 set-up --only-refuse --site $(CPU)
 	@code=0; for file in benchmarks/*.py; do $(PYTHON_BIN) $$file || code=1; done; exit $$code
 lock: setup ## Resolve setup/requirements.lock again from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --output-file setup/requirements.lock
+	uv pip compile pyproject.toml --extra dev --extra analysis --universal --generate-hashes --python-version 3.11 --no-header --no-annotate --output-file setup/requirements.lock

@@ -39,7 +39,7 @@ class Terminal:
         self._console = _Console(file=stream, highlight=False, soft_wrap=True)
         self._status = self._console.status("") if self._console.is_terminal else None
         self._live = False
-        self._last_wait = 0.0
+        self._last_wait = time.monotonic() - self.QUIET_S + 1.0  # what is over within a second needs no line
 
     def note(self, text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -65,13 +65,14 @@ class Terminal:
         try:
             yield
         except BaseException:
-            self._settle()
+            self.settle()
             self.note(f"{name}: not done after {time.monotonic() - began:.1f} s")
             raise
-        self._settle()
+        self.settle()
         self.note(f"{name}: done in {time.monotonic() - began:.1f} s")
 
-    def _settle(self) -> None:
+    def settle(self) -> None:
+        """Take the live line away: what was waited for is over."""
         if self._status is not None and self._live:
             with contextlib.suppress(OSError, ValueError):
                 self._status.stop()

@@ -10,7 +10,7 @@ import click
 
 from gb10 import deploy, doctor, experiment, images, launch, plan, preflight, status, verify
 from gb10.bench import arms
-from gb10.cli import demo, measure
+from gb10.cli import demo, measure, profile
 from gb10.cli.common import counts, err, moved, out, show, site_option
 from gb10.context import Context
 from gb10.errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_REFUSED
@@ -229,5 +229,11 @@ def diff_command(context: Context, name: str | None) -> int:
     return EXIT_FAILED if found else EXIT_OK
 
 
-for command in (demo.setup_command, demo.demo_command, demo.demo_clean_command, *measure.COMMANDS):
+for command in (
+    demo.setup_command,
+    demo.demo_command,
+    demo.demo_clean_command,
+    *measure.COMMANDS,
+    profile.profile_group,
+):
     main.add_command(command)

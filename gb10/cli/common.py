@@ -63,36 +63,56 @@ def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(site_path: Path, state_root: Path | None, verbose: bool, **options: Any) -> None:
         terminal = Terminal(sys.stderr)
         signals = Signals(terminal.note)
-        try:
+
+        def work() -> int | None:
             with signals.installed():
                 site = Site.load(site_path)
                 for warning in site.warnings:
                     err(f"warning: {warning}")
                 context = Context(site, Node(), State(_root(state_root), site.project), terminal, signals)
-                code = function(context, **options)
-        except Gb10Error as error:
-            code = error.exit_code
-            if verbose:
-                err(traceback.format_exc())
-            if error.tail:
-                err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
-            for fault in error.faults:
-                err(for_site(str(fault), site_path))
-        except Interrupted as error:
-            err(
-                f"{error}: ended; the node was not touched (images, downloads or set-up may be unfinished: run it again)"
-            )
-            code = EXIT_INTERRUPTED
-        except Exception as error:  # a defect of ours, or a disk that is full or gone
-            if verbose:
-                err(traceback.format_exc())
-            moving = function.__name__ in CHANGE_THE_NODE
-            mend = "run: make status, then make restore" if moving else "run it again with --verbose"
-            err(for_site(f"{type(error).__name__}: {error}; {mend}", site_path))
-            code = EXIT_NOT_ON_BASELINE if moving else EXIT_REFUSED
-        sys.exit(code or EXIT_OK)
+                return function(context, **options)
+
+        moving = function.__name__ in CHANGE_THE_NODE
+        sys.exit(_in_words(work, verbose=verbose, site=site_path, moving=moving))
 
     return wrapper
+
+
+def reading_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`--verbose`, a terminal for progress, and the same place for errors: for commands that need no site."""
+
+    @click.option("--verbose", is_flag=True, help="Show a traceback with an error.")
+    @wraps(function)
+    def wrapper(verbose: bool, **options: Any) -> None:
+        terminal = Terminal(sys.stderr)
+        sys.exit(_in_words(lambda: function(terminal, **options), verbose=verbose, site=REPOSITORY, moving=False))
+
+    return wrapper
+
+
+def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path, moving: bool) -> int:
+    """Run a command; every error becomes its words on stderr and its exit code."""
+    try:
+        return work() or EXIT_OK
+    except Gb10Error as error:
+        code = error.exit_code
+        if verbose:
+            err(traceback.format_exc())
+        if error.tail:
+            err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
+        for fault in error.faults:
+            err(for_site(str(fault), site))
+        return code
+    except (Interrupted, KeyboardInterrupt) as error:
+        name = str(error) or "SIGINT"
+        err(f"{name}: ended; the node was not touched (images, downloads or set-up may be unfinished: run it again)")
+        return EXIT_INTERRUPTED
+    except Exception as error:  # a defect of ours, or a disk that is full or gone
+        if verbose:
+            err(traceback.format_exc())
+        mend = "run: make status, then make restore" if moving else "run it again with --verbose"
+        err(for_site(f"{type(error).__name__}: {error}; {mend}", site))
+        return EXIT_NOT_ON_BASELINE if moving else EXIT_REFUSED
 
 
 def _root(given: Path | None) -> Path:

@@ -9,26 +9,44 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from gb10.report import profile as sections
 from gb10.report.page import page
-from gb10.report.words import markdown_code, markdown_text, visible
+from gb10.report.words import markdown_cell, markdown_code, markdown_text, visible
 
+Json = dict[str, Any]
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def html(run: dict[str, Any], records: list[dict[str, Any]], comparison: dict[str, Any] | None) -> str:
-    """run.json, the lines of requests.jsonl in their order, and comparison.json (None: nothing was compared) as one HTML file."""
+def html(run: Json, records: list[Json], comparison: Json | None, profile: Json | None = None) -> str:
+    """run.json, the lines of requests.jsonl in their order, comparison.json and profile.json (None: not made) as one HTML file."""
     environment = _environment(lambda value: value if isinstance(value, Markup) else visible(_text(value)))
     environment.autoescape = True
     style = Markup((TEMPLATES / "style.css").read_text())
-    return environment.get_template("report.html.j2").render(**page(run, records, comparison), style=style)
+    return environment.get_template("report.html.j2").render(**page(run, records, comparison, profile), style=style)
 
 
-def markdown(run: dict[str, Any], records: list[dict[str, Any]], comparison: dict[str, Any] | None) -> str:
+def markdown(run: Json, records: list[Json], comparison: Json | None, profile: Json | None = None) -> str:
     """The same in Markdown: tables in the place of plots, for git."""
+    return _markdown("report.md.j2", page(run, records, comparison, profile))
+
+
+def profile_markdown(report: Json) -> str:
+    """The report of a profile, or of two side by side, in Markdown (docs/profile.md)."""
+    if report["kind"] == "profile":
+        return _markdown("profile.md.j2", {"profile": sections.profile(report), "comparison": None})
+    return _markdown("profile.md.j2", {"profile": None, "comparison": sections.compared(report)})
+
+
+def profile_picture(report: Json) -> str:
+    """The timelines of a profile's windows as one SVG file."""
+    return str(sections.picture(report)) + "\n"
+
+
+def _markdown(template: str, context: Json) -> str:
     environment = _environment(lambda value: str(value) if isinstance(value, Markup) else markdown_text(_text(value)))
-    environment.filters |= {"code": markdown_code, "done": Markup}
-    text = environment.get_template("report.md.j2").render(**page(run, records, comparison))
-    return re.sub(r"\n{3,}", "\n\n", text)
+    environment.filters |= {"code": markdown_code, "cell": markdown_cell, "done": Markup}
+    text = environment.get_template(template).render(**context)
+    return re.sub(r"\n{3,}", "\n\n", text).lstrip("\n")
 
 
 def _environment(finalize: Any) -> Environment:

@@ -152,6 +152,19 @@ def markdown_code(text: Any) -> Markup:
     return Markup(f"{fence} {line} {fence}" if len(fence) > 1 or line != line.strip() else f"`{line or ' '}`")
 
 
+def markdown_cell(text: Any) -> Markup:
+    """Text of a table or list in which a name with an underscore stands as code, so that it is read as it is written."""
+    words = " ⏎ ".join(visible(text).splitlines()).split(" ")
+    if words[0][:1] in {"-", "+", "="}:
+        return Markup(markdown_text(text))
+    return Markup(" ").join(_name(word) if "_" in word else Markup(markdown_text(word)) for word in words)
+
+
+def _name(word: str) -> Markup:
+    name = word.rstrip(",;")
+    return Markup(markdown_text(word) if set(name) & set("|`\\") else f"`{name}`{word[len(name) :]}")
+
+
 def _seen(character: str) -> str:
     if character in "\n\t":
         return character
