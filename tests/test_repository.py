@@ -10,7 +10,7 @@ import click
 import pytest
 import yaml
 
-from gb10.cli import main
+from gb10.cli import COMMANDS, main
 from gb10.variables.model import Variables
 from tests.conftest import ROOT, SITES
 
@@ -68,7 +68,7 @@ ORDER = """
 errors files facts signals terminal parse_flags effect
 variables arguments rendering compose node overlays contract comparison site state context
 engine flags patches patchgate readiness launch recovery restore preflight
-remote verify memory evidence statefile guard report bench buildinput images hostsetup
+remote verify memory evidence statefile guard report profile bench buildinput images hostsetup
 deploy experiment status plan doctor cli __main__
 """
 """Every module or package of gb10; each may import only what stands before it."""
@@ -115,10 +115,12 @@ def test_every_module_says_what_it_is_in_at_most_three_lines() -> None:
         assert len(docstring.splitlines()) <= 3, path.name
 
 
-@pytest.mark.parametrize("command", sorted(main.commands))
-def test_every_help_has_an_example(command: str) -> None:
-    text = main.commands[command].get_help(click.Context(main.commands[command], info_name=command))
-    assert "Example: python -m gb10" in text
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_help_has_an_example(name: str) -> None:
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    for one in [command, *getattr(command, "commands", {}).values()]:
+        assert "Example: python -m gb10" in one.get_help(click.Context(one, info_name=one.name)), one.name
 
 
 def test_every_make_target_is_in_the_help() -> None:

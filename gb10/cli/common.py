@@ -9,19 +9,16 @@ import traceback
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from gb10 import deploy, verify
-from gb10.context import Context
 from gb10.errors import EXIT_INTERRUPTED, EXIT_NOT_ON_BASELINE, EXIT_OK, EXIT_REFUSED, Gb10Error, RefusedError
-from gb10.node import Node
-from gb10.rendering import REPOSITORY
 from gb10.signals import Interrupted, Signals
-from gb10.site import Site
-from gb10.state import State, default_root
 from gb10.terminal import Terminal
+
+if TYPE_CHECKING:
+    from gb10 import deploy, verify
 
 CHANGE_THE_NODE = ("deploy_command", "try_command", "restore_command")
 OUTCOMES = ("passed", "failed", "unknown", "acknowledged")
@@ -61,6 +58,11 @@ def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--verbose", is_flag=True, help="Show a traceback with an error.")
     @wraps(function)
     def wrapper(site_path: Path, state_root: Path | None, verbose: bool, **options: Any) -> None:
+        from gb10.context import Context  # what only a command about a site needs
+        from gb10.node import Node
+        from gb10.site import Site
+        from gb10.state import State
+
         terminal = Terminal(sys.stderr)
         signals = Signals(terminal.note)
 
@@ -85,12 +87,12 @@ def reading_option(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def wrapper(verbose: bool, **options: Any) -> None:
         terminal = Terminal(sys.stderr)
-        sys.exit(_in_words(lambda: function(terminal, **options), verbose=verbose, site=REPOSITORY, moving=False))
+        sys.exit(_in_words(lambda: function(terminal, **options), verbose=verbose))
 
     return wrapper
 
 
-def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path, moving: bool) -> int:
+def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path | None = None, moving: bool = False) -> int:
     """Run a command; every error becomes its words on stderr and its exit code."""
     try:
         return work() or EXIT_OK
@@ -117,6 +119,8 @@ def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path, movi
 
 def _root(given: Path | None) -> Path:
     """The root of the state directories, absolute. An empty --state (an unset variable of a script) is refused."""
+    from gb10.state import default_root
+
     if given is None:
         return default_root()
     if str(given) == ".":
@@ -126,8 +130,12 @@ def _root(given: Path | None) -> Path:
     return given.absolute()
 
 
-def for_site(text: str, site: Path) -> str:
+def for_site(text: str, site: Path | None) -> str:
     """Make targets in a mend, with the SITE they need: `make restore` alone would act on the repository's own site."""
+    if site is None:
+        return text
+    from gb10.rendering import REPOSITORY
+
     try:
         if site.resolve() == REPOSITORY:
             return text
@@ -148,7 +156,9 @@ def moved(outcome: deploy.Outcome) -> int:
 
 def show(report: verify.Report, site: Path, *, everything: bool) -> None:
     """Results by group, the three findings kept apart."""
-    for group, title in verify.GROUPS.items():
+    from gb10.verify import GROUPS
+
+    for group, title in GROUPS.items():
         results = [r for r in report.results if r.group == group]
         shown = results if everything else [r for r in results if r.outcome != "passed"]
         out(f"{title}: {counts({o: sum(r.outcome == o for r in results) for o in OUTCOMES})}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
 from gb10 import files, report
 from gb10.cli.common import err, out, reading_option
-from gb10.errors import EXIT_FAILED, EXIT_OK
-from gb10.profile import command, scrub
+from gb10.errors import EXIT_FAILED, EXIT_OK, RefusedError
 from gb10.terminal import Terminal
 
 PATH = click.Path(path_type=Path)
@@ -19,6 +21,18 @@ WINDOW = click.option(
     "--window", "named", multiple=True, metavar="NAME=FILE", help="A trace with the name of its window."
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output (docs/profile.md).")
+
+
+PACKAGES = ("numpy", "pyarrow", "adbc_driver_sqlite")
+
+
+def part(name: str) -> Any:
+    """A module of gb10/profile. Its packages are an extra: without them, one line says how to get them."""
+    missing = [package for package in PACKAGES if find_spec(package) is None]
+    if missing:
+        what = f"the packages for reading traces are not installed ({', '.join(missing)})"
+        raise RefusedError("profile", what, "run: make setup, or: pip install 'gb10-gitops[analysis]'")
+    return import_module(f"gb10.profile.{name}")
 
 
 @click.group("profile")
@@ -35,9 +49,7 @@ def profile_group() -> None:
 @TRACES
 @WINDOW
 @JSON
-@click.option(
-    "--top", type=click.IntRange(1, 1000), default=command.TOP, show_default=True, help="Length of the lists."
-)
+@click.option("--top", type=click.IntRange(1, 1000), default=10, show_default=True, help="Length of the lists.")
 def report_command(
     terminal: Terminal, traces: tuple[Path, ...], named: tuple[str, ...], as_json: bool, top: int
 ) -> int:
@@ -46,6 +58,7 @@ def report_command(
     \b
     Example: python -m gb10 profile report --window short=window.1.sqlite --window long=window.2.sqlite
     """
+    command = part("command")
     found = command.report(command.windows_of(list(traces), list(named)), terminal.waiting, top=top)
     terminal.settle()
     out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else report.profile_markdown(found))
@@ -63,6 +76,7 @@ def compare_command(terminal: Terminal, eager: Path, graph: Path, as_json: bool)
     \b
     Example: python -m gb10 profile compare evidence/A-try-profile evidence/B-try-graph-profile
     """
+    command = part("command")
     found = command.compared(command.side(eager, terminal.waiting), command.side(graph, terminal.waiting))
     terminal.settle()
     out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else report.profile_markdown(found))
@@ -80,6 +94,7 @@ def plot_command(terminal: Terminal, traces: tuple[Path, ...], named: tuple[str,
     \b
     Example: python -m gb10 profile plot window.1.sqlite --out timeline.svg
     """
+    command = part("command")
     found = command.report(command.windows_of(list(traces), list(named)), terminal.waiting, strips=True)
     terminal.settle()
     files.write(target, report.profile_picture(found).encode())
@@ -97,7 +112,7 @@ def scrub_command(terminal: Terminal, trace: Path, target: Path) -> int:
     \b
     Example: python -m gb10 profile scrub window.1.sqlite public/window.1.sqlite
     """
-    scrub.scrub(trace, target, terminal.waiting)
+    part("scrub").scrub(trace, target, terminal.waiting)
     terminal.settle()
     out(str(target))
     return EXIT_OK
@@ -112,8 +127,12 @@ def verify_manifest_command(terminal: Terminal, manifest: Path) -> int:
     \b
     Example: python -m gb10 profile verify-manifest evidence/20260918T012100Z-try-profile
     """
+    command = part("command")
     checked, faults = command.verify_manifest(manifest)
     for fault in faults:
         err(str(fault))
     out(f"{checked - len(faults)} of {checked} files as recorded")
     return EXIT_FAILED if faults else EXIT_OK
+
+
+COMMANDS = (profile_group,)

@@ -19,7 +19,7 @@ import numpy as np
 
 from gb10.errors import RefusedError
 from gb10.profile.spans import Rows
-from gb10.profile.trace import Batch, Progress, Ranges, Unknown, analysis, is_graph_launch
+from gb10.profile.trace import Batch, Progress, Ranges, Unknown, is_graph_launch
 
 MAJOR = 3
 BATCH_ROWS = 1 << 18
@@ -120,8 +120,10 @@ class NsysTrace:
         return list(self._rows_of(query))
 
     def _rows_of(self, query: str) -> Iterator[list[Any]]:
+        import adbc_driver_sqlite.dbapi as driver  # with Arrow, which a trace of the torch profiler does not need
+
         with contextlib.ExitStack() as stack:
-            connection = stack.enter_context(analysis().connect(f"{self.path.absolute().as_uri()}?mode=ro"))
+            connection = stack.enter_context(driver.connect(f"{self.path.absolute().as_uri()}?mode=ro"))
             cursor = stack.enter_context(connection.cursor())
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(self._batch_rows)})
             cursor.execute(query)

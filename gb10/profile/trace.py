@@ -92,15 +92,3 @@ def nothing_in(name: str) -> RefusedError:
     """For a trace that tells nothing."""
     mend = "record it again, with work inside the window"
     return RefusedError(name, "holds neither GPU activity nor ranges", mend)
-
-
-MISSING = "the packages for reading traces are not installed"
-
-
-def analysis() -> Any:
-    """ADBC's driver for SQLite, or what to do without. (The extra `analysis`; `make setup` installs it.)"""
-    try:
-        import adbc_driver_sqlite.dbapi as driver
-    except ImportError:
-        raise RefusedError("profile", MISSING, "run: make setup, or: pip install 'gb10-gitops[analysis]'") from None
-    return driver

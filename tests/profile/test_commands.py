@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -141,3 +143,23 @@ def test_a_changed_and_a_missing_raw_file_are_named(tmp_path: Path) -> None:
 
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "is not a manifest that can be read" in run("verify-manifest", tmp_path, code=2).stderr
+
+
+def test_commands_about_the_node_do_not_need_the_packages_for_traces() -> None:
+    code = "import sys, click; from gb10.cli import main; [main.get_command(click.Context(main), name) for name in main.list_commands(None)]; "
+    code += "print(sorted({'numpy', 'pyarrow', 'adbc_driver_sqlite'} & set(sys.modules)))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
+
+
+def test_without_the_packages_one_line_says_how_to_get_them() -> None:
+    """In a process that cannot find numpy."""
+    code = "import importlib.util as u; find = u.find_spec; u.find_spec = lambda n, p=None: None if n == 'numpy' else find(n, p); "
+    code += f"from gb10.cli import main; main(['profile', 'report', {str(GRAPH)!r}])"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert result.stderr.startswith(
+        "profile: the packages for reading traces are not installed (numpy); run: make setup"
+    )
