@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,15 +16,13 @@ from gb10 import deploy, verify
 from gb10.context import Context
 from gb10.errors import EXIT_INTERRUPTED, EXIT_NOT_ON_BASELINE, EXIT_OK, EXIT_REFUSED, Gb10Error, RefusedError
 from gb10.node import Node
-from gb10.rendering import REPOSITORY
 from gb10.signals import Interrupted, Signals
-from gb10.site import Site
+from gb10.site import Site, for_site
 from gb10.state import State, default_root
 from gb10.terminal import Terminal
 
 CHANGE_THE_NODE = ("deploy_command", "try_command", "restore_command")
 OUTCOMES = ("passed", "failed", "unknown", "acknowledged")
-MAKE_TARGET = re.compile(r"\bmake (?:deploy-baseline|restore|render|images|diff|verify|doctor|acknowledge|status)\b")
 
 
 def out(text: str = "") -> None:
@@ -106,23 +103,12 @@ def _root(given: Path | None) -> Path:
     return given.absolute()
 
 
-def for_site(text: str, site: Path) -> str:
-    """Make targets in a mend, with the SITE they need: `make restore` alone would act on the repository's own site."""
-    try:
-        if site.resolve() == REPOSITORY:
-            return text
-        name = site.resolve().relative_to(REPOSITORY)
-    except ValueError:
-        name = site.resolve()
-    except (OSError, RuntimeError):  # a loop of links
-        return text
-    return MAKE_TARGET.sub(rf"\g<0> SITE={name}", text)
-
-
 def moved(outcome: deploy.Outcome) -> int:
     """Show how a command that moved the node ended. History and repository findings never change its exit code."""
     show(outcome.checks, outcome.evidence.context.site.directory, everything=False)
     out(f"{outcome.line}; evidence: {outcome.evidence.directory}")
+    for line in outcome.further:
+        out(line)
     return EXIT_OK
 
 

@@ -10,24 +10,32 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from gb10.report.page import page
-from gb10.report.words import markdown_code, markdown_text, visible
+from gb10.report.words import markdown_block, markdown_code, markdown_text, visible
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def html(run: dict[str, Any], records: list[dict[str, Any]], comparison: dict[str, Any] | None) -> str:
-    """run.json, the lines of requests.jsonl in their order, and comparison.json (None: nothing was compared) as one HTML file."""
+Json = dict[str, Any]
+
+
+def html(run: Json, records: list[Json], comparison: Json | None, adoption: Json | None = None) -> str:
+    """run.json, the lines of requests.jsonl in their order, and comparison.json (None: nothing was compared) as one HTML file.
+
+    `adoption`: `words` and `diff` of how to adopt it, where that is the verdict.
+    """
     environment = _environment(lambda value: value if isinstance(value, Markup) else visible(_text(value)))
     environment.autoescape = True
     style = Markup((TEMPLATES / "style.css").read_text())
-    return environment.get_template("report.html.j2").render(**page(run, records, comparison), style=style)
+    return environment.get_template("report.html.j2").render(
+        **page(run, records, comparison), adoption=adoption, style=style
+    )
 
 
-def markdown(run: dict[str, Any], records: list[dict[str, Any]], comparison: dict[str, Any] | None) -> str:
+def markdown(run: Json, records: list[Json], comparison: Json | None, adoption: Json | None = None) -> str:
     """The same in Markdown: tables in the place of plots, for git."""
     environment = _environment(lambda value: str(value) if isinstance(value, Markup) else markdown_text(_text(value)))
-    environment.filters |= {"code": markdown_code, "done": Markup}
-    text = environment.get_template("report.md.j2").render(**page(run, records, comparison))
+    environment.filters |= {"code": markdown_code, "block": markdown_block, "done": Markup}
+    text = environment.get_template("report.md.j2").render(**page(run, records, comparison), adoption=adoption)
     return re.sub(r"\n{3,}", "\n\n", text)
 
 

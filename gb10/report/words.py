@@ -152,6 +152,13 @@ def markdown_code(text: Any) -> Markup:
     return Markup(f"{fence} {line} {fence}" if len(fence) > 1 or line != line.strip() else f"`{line or ' '}`")
 
 
+def markdown_block(text: Any) -> Markup:
+    """Text as a fenced block with its lines as they are, whatever backticks it holds."""
+    shown = visible(text).rstrip("\n")
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", shown)), default=0))
+    return Markup(f"{fence}\n{shown}\n{fence}")
+
+
 def _seen(character: str) -> str:
     if character in "\n\t":
         return character

@@ -226,3 +226,18 @@ class Variables(Part):
     measure: Measure
     verdict: VerdictRules
     smoke: Annotated[list[SmokeCase], Field(min_length=1)]
+
+    @property
+    def baseline_image(self) -> str:
+        """The name under `images` of what the baseline runs: `graph` once a graph experiment was adopted, else `eager`."""
+        return "eager" if self.engine.graph is None else "graph"
+
+    def image_of(self, overlays: list[str]) -> str:
+        """The name under `images` of what the baseline with these overlays runs."""
+        return "graph" if "graph" in overlays else self.baseline_image
+
+    def graph_of(self, overlays: list[str]) -> tuple[str, Graph] | None:
+        """The section whose graphs the baseline with these overlays asks for, with its path; None: it runs eager."""
+        if "graph" in overlays:
+            return "graph", self.graph
+        return None if self.engine.graph is None else ("engine.graph", self.engine.graph)
