@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from gb10.variables import toolcalls
 from gb10.variables.model import Expect, Graph, Variables
 from gb10.variables.owned import OWNED_FLAGS
 from gb10.variables.yamlfile import KeyPath, near_miss
@@ -300,6 +301,7 @@ def smoke_cases_are_judged(v: Variables, site: Path) -> Iterator[Finding]:
                 f"has {len(given)} conditions",
                 f"give exactly one of {', '.join(Expect.model_fields)}",
             )
+        yield from (Finding(*fault) for fault in toolcalls.faults(case.expect, ("smoke", index, "expect")))
         if case.name in names[:index]:
             yield Finding(("smoke", index, "name"), f"{case.name} is used twice", "name each case differently")
 

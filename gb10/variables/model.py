@@ -179,8 +179,11 @@ class VerdictRules(Part):
 
 
 class ToolCall(Part):
+    """`parameters` is the key `schema` (a name that pydantic's models have for themselves)."""
+
     name: Name
-    arguments: dict[Text, Any]
+    arguments: dict[Text, Any] | None = None
+    parameters: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class Expect(Part):
@@ -197,6 +200,10 @@ class Expect(Part):
     def given(self) -> list[str]:
         """The rules that are set; a case needs exactly one."""
         return [name for name, value in self if value is not None]
+
+    def as_json(self) -> dict[str, Any]:
+        """The rule as it stands in the file."""
+        return self.model_dump(exclude_none=True, by_alias=True)
 
 
 class SmokeCase(Part):

@@ -130,6 +130,9 @@ def test_a_baseline_with_graphs_is_refused_without_its_image_its_patches_or_the_
         f"SITE={sandbox.site}; or set engine.graph.breakable: false; if the log of an eager baseline says "
         "'Auto-enabling VLLM_USE_BREAKABLE_CUDAGRAPH=1', this model needs none: set engine.graph.adaptation: null"
     ) in result.err.splitlines()
+    needs = sandbox.gb10("doctor").out
+    assert "missing  engine.graph.adaptation: the patch manifest of images.graph lacks graph2: breakable" in needs
+    assert "ok       patches, graph: test-version, test-adaptation" in needs
     by_hand(["docker", "image", "tag", test_engine_images["eager"], f"{sandbox.project}/engine:graph"])
     result = sandbox.gb10("deploy-baseline")
     assert result.code == 2
