@@ -118,7 +118,7 @@ def test_patched_files_are_as_the_image_was_built(
 
 @pytest.mark.repository
 def test_the_image_has_the_repositorys_patches(manifest: dict[str, Any] | None, site: Site) -> None:
-    wanted = patches.expected(site.variables, "eager")
+    wanted = patches.expected(site.variables, site.variables.baseline_image)
     found = patches.lacking(manifest, wanted)
     if found:
         fail(f"an image with {', '.join(wanted)}", "; ".join(found), "run: make images, then make deploy-baseline")

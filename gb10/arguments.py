@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from gb10.variables import Variables
+from gb10.variables.model import Graph
 
 
 def compact(value: Any) -> str:
@@ -13,8 +14,8 @@ def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def engine_arguments(v: Variables, *, graph: bool) -> list[str]:
-    """Arguments after the entrypoint, one item each (`--name=value`). `graph`: capture graphs instead of running eager.
+def engine_arguments(v: Variables, graph: Graph | None) -> list[str]:
+    """Arguments after the entrypoint, one item each (`--name=value`). `graph`: the graphs to capture; None: run eager.
 
     `--enforce-eager` clears the capture sizes, so the two arms never share it (field-tested on vLLM 0.26 to 0.33).
     """
@@ -38,12 +39,22 @@ def engine_arguments(v: Variables, *, graph: bool) -> list[str]:
     if e.tool_call_parser is not None:
         arguments += ["--enable-auto-tool-choice", f"--tool-call-parser={e.tool_call_parser}"]
     arguments += e.extra_arguments
-    if graph:
-        config = {"mode": 0, "cudagraph_mode": v.graph.mode, "cudagraph_capture_sizes": v.graph.capture_sizes}
+    if graph is not None:
+        config = {"mode": 0, "cudagraph_mode": graph.mode, "cudagraph_capture_sizes": graph.capture_sizes}
         arguments.append(f"--compilation-config={compact(config)}")
     else:
         arguments.append("--enforce-eager")
     return arguments
+
+
+def graph_environment(graph: Graph) -> dict[str, str]:
+    """What the engine's environment has for these graphs. Always set: unset, vLLM decides for some models by itself."""
+    return {BREAKABLE: "1" if graph.breakable else "0"}
+
+
+def baseline_environment(v: Variables) -> dict[str, str]:
+    """The environment of the baseline."""
+    return v.engine.environment | (graph_environment(v.engine.graph) if v.engine.graph else {})
 
 
 def profiler_entrypoint(v: Variables) -> list[str]:
@@ -68,5 +79,6 @@ def profiler_entrypoint(v: Variables) -> list[str]:
     ]
 
 
+BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
 PROFILES_DIR = "/profiles"
 """Where traces are written inside the container."""

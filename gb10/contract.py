@@ -172,12 +172,17 @@ def profiler_only_in_its_overlay(case: Case) -> Iterator[Broken]:
             yield f"environment {name} belongs to a profiler", "keep the profiler in overlays/profile.yaml"
 
 
-def baseline_is_eager(case: Case) -> Iterator[Broken]:
-    eager = "--enforce-eager" in (case.service.get("command") or [])
-    if "graph" in case.overlays and eager:
-        yield "--enforce-eager is set with the graph overlay: it clears the capture sizes", "render again: make render"
-    if "graph" not in case.overlays and not eager:
+def graphs_are_captured_where_asked_for(case: Case) -> Iterator[Broken]:
+    """By the graph overlay, or by a baseline with engine.graph; everything else is eager."""
+    command = case.service.get("command") or []
+    eager, asked = "--enforce-eager" in command, case.variables.graph_of(case.overlays)
+    if asked is None and not eager:
         yield "--enforce-eager is missing", "render again: make render"
+    if asked is not None and eager:
+        by = "the graph overlay" if asked[0] == "graph" else asked[0]
+        yield f"--enforce-eager is set with {by}: it clears the capture sizes", "render again: make render"
+    if asked is not None and sum(word.startswith("--compilation-config=") for word in command) != 1:
+        yield "--compilation-config is not there once", "render again: make render"
 
 
 def _gpu_requests(service: dict[str, Any]) -> list[dict[str, Any]]:
@@ -209,5 +214,5 @@ RULES = (
     logs_are_rotated,
     nothing_privileged,
     profiler_only_in_its_overlay,
-    baseline_is_eager,
+    graphs_are_captured_where_asked_for,
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from gb10 import launch, node, preflight, restore, statefile, verify
+from gb10 import effect, launch, node, preflight, restore, statefile, verify
 from gb10.context import Context
 from gb10.engine import smoke
 from gb10.errors import FailedError, Gb10Error, NotOnBaselineError, RefusedError, StoppedError
@@ -18,11 +18,12 @@ from gb10.state import Baseline, History, command_line, now
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command that moved the node leaves: one line, the evidence directory, and the checks."""
+    """What a command that moved the node leaves: one line, the evidence directory, the checks, and what a person may do next."""
 
     line: str
     evidence: Evidence
     checks: verify.Report
+    further: list[str] = field(default_factory=list)
 
 
 def deploy_baseline(context: Context, *, allow_dirty: bool = False, fresh: bool = False) -> Outcome:
@@ -36,7 +37,8 @@ def deploy_baseline(context: Context, *, allow_dirty: bool = False, fresh: bool 
             preflight.for_deploy(context, allow_dirty=allow_dirty)
         commit, previous = commit_of(context.site), _previous(context)
         history = context.state.history() if previous else None
-        tag = context.site.variables.images["eager"].tag
+        v = context.site.variables
+        tag = v.images[v.baseline_image].tag
         image_id = context.node.image_id(tag) or ""
         changed = bool(commit.dirty or commit.unknown)
         with preflight.nothing_touched_yet():
@@ -80,6 +82,7 @@ def _deploy(
             v, note = context.site.variables, context.progress.note
             judged = smoke.run(context.site.url, v, lambda j: note(restore.shown(j)))
     evidence.container("baseline", container)
+    graphs = _told_graphs(context, evidence)
     evidence.smoke(judged)
     wrong = [j for j in judged if not j.passed]
     if wrong:
@@ -100,7 +103,16 @@ def _deploy(
             verdict, line = "restored", "the baseline was running already, failed its proof and was started anew"
     evidence.close(verdict)
     statefile.update(context, evidence)
-    return Outcome(line, evidence, report)
+    return Outcome(line + graphs, evidence, report)
+
+
+def _told_graphs(context: Context, evidence: Evidence) -> str:
+    """Tell whether the graphs that the baseline asks for are in effect; returns what the last line has to add."""
+    graphs = evidence.record["baseline"].get("graph_effective")
+    if graphs is None:
+        return ""
+    context.progress.note(f"  graphs of the baseline: {effect.said(graphs)}")
+    return " (its graphs are not in effect)" if graphs["value"] is False else ""
 
 
 def _go_back(
@@ -162,6 +174,7 @@ def recorded_restore(context: Context) -> Outcome:
         restored = restore.restore(context, evidence.stage)
         evidence.also_ran(context.state.file_of(restore.stored(context)))
         evidence.container("baseline", restored.container)
+        graphs = _told_graphs(context, evidence)
         evidence.smoke(restored.smoke)
         statefile.update(context, evidence)
         report = checked(context, evidence)
@@ -177,7 +190,7 @@ def recorded_restore(context: Context) -> Outcome:
     evidence.close("restored" if restored.moved else "was on the baseline already")
     statefile.update(context, evidence)
     line = "the baseline is restored" if restored.moved else "the node was on its baseline already"
-    return Outcome(line, evidence, report)
+    return Outcome(line + graphs, evidence, report)
 
 
 def checked(context: Context, evidence: Evidence) -> verify.Report:

@@ -171,9 +171,12 @@ def _patches(context: Context) -> Iterator[Need]:
         if not faults:
             yield Need(f"patches, {role}", "ok", ", ".join(patches.expected(v, role)) or "none are asked for")
         if role == "graph":
-            serving = bool(context.node.containers(context.site.project))
-            for fault in patchgate.model_is_adapted(context):
-                yield Need("graph adaptation", "missing" if serving else "unknown", fault.what, fault.mend)
+            known = v.engine.graph is not None or bool(context.node.containers(context.site.project))
+            found = {
+                str(fault): fault for names in ([], ["graph"]) for fault in patchgate.model_is_adapted(context, names)
+            }
+            for fault in found.values():
+                yield Need(fault.where, "missing" if known else "unknown", fault.what, fault.mend)
 
 
 def _flags(context: Context) -> Iterator[Need]:

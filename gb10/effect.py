@@ -1,4 +1,4 @@
-"""Did the graph overlay take effect? What the engine's own log says; applied is not effective. Used by experiment.py.
+"""Did graphs take effect? What the engine's own log says; asked for is not effective. Used by evidence.py and bench/measure.py.
 
 Log lines of vLLM 0.26 to 0.33, as listed in docs/how-it-works.md.
 """
@@ -6,6 +6,7 @@ Log lines of vLLM 0.26 to 0.33, as listed in docs/how-it-works.md.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from gb10.facts import Fact
 
@@ -16,7 +17,26 @@ DOWNGRADED = (
     "Cudagraph is disabled under eager mode",
     "Skipping CUDA graph capture",
 )
+NOT_EFFECTIVE = "applied, not effective"
 ENGINE_MODE = re.compile(r"Initializing a V1 LLM engine.*'cudagraph_mode': <CUDAGraphMode\.(\w+)")
+
+
+def asked_for(argv: list[str]) -> bool:
+    """Do these arguments of an engine ask for graphs?"""
+    return any(word.startswith("--compilation-config") for word in argv)
+
+
+def recorded(log: str) -> dict[str, Any]:
+    """`graph_effective` of a record: the value, and the line of the log that says so."""
+    effective, line = graph_effective(log)
+    return {"value": effective.as_json(), "log_line": line}
+
+
+def said(record: dict[str, Any]) -> str:
+    """Such a record in words, with the end of the log's line."""
+    value, line = record["value"], record["log_line"]
+    words = f"unknown ({value['unknown']})" if isinstance(value, dict) else "effective" if value else NOT_EFFECTIVE
+    return words + (f" (log: {line[-140:]})" if line else "")
 
 
 def graph_effective(log: str) -> tuple[Fact[bool], str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from gb10 import comparison, facts, files, patches
+from gb10 import comparison, effect, facts, files, patches
 from gb10.context import Context
 from gb10.engine import client
 from gb10.engine.smoke import Judged
@@ -97,7 +97,8 @@ class Evidence:
             self.context.progress.note(f"{path} could not be copied into the evidence ({error.strerror})")
 
     def container(self, key: str, container: Container) -> None:
-        """Identify a container: which image and arguments ran, since when, and which patches are in the image."""
+        """Identify a container: which image and arguments ran, since when, which patches are in the image, and whether
+        the graphs that its arguments ask for took effect."""
         node = self.context.node
         self.record[key] = {
             "id": container.id,
@@ -112,6 +113,8 @@ class Evidence:
             "restart_count": container.restart_count,
             "health": container.health,
         }
+        if effect.asked_for(container.argv):
+            self.record[key]["graph_effective"] = self._effect(container)
         self.record["versions"] = {
             "docker": _read(lambda: str(node.version()["Version"])),
             "compose": _read(lambda: node.run(self.context.project.version()).strip()),
@@ -120,6 +123,10 @@ class Evidence:
             "kernel": facts.kernel(),
         }
         self.save()
+
+    def _effect(self, container: Container) -> dict[str, Any]:
+        log = _read(lambda: self.context.node.log(container.id).decode("utf-8", "replace"))
+        return effect.recorded(log) if isinstance(log, str) else {"value": log, "log_line": ""}
 
     def smoke(self, judged: list[Judged], key: str = "smoke") -> None:
         """The judged answers: prompt, rule, answer and verdict."""

@@ -16,7 +16,6 @@ from gb10.engine import client, smoke
 from gb10.errors import FailedError, NotOnBaselineError, RefusedError, StoppedError
 from gb10.evidence import Evidence, files_since
 from gb10.guard import Guard
-from gb10.node import Container
 from gb10.signals import GuardTripped, Interrupted
 from gb10.state import command_line, lease_for
 from gb10.variables.yamlfile import near_miss
@@ -126,7 +125,7 @@ def _trial(
     context: Context, paths: list[Path], evidence: Evidence, hold_s: float, trial: Trial, earlier: Path | None
 ) -> None:
     overlays, v = evidence.record["overlays"], context.site.variables
-    image = v.images["graph" if "graph" in overlays else "eager"].tag
+    image = v.images[v.image_of(overlays)].tag
     target = launch.target_of(context, paths, context.node.image_id(image) or "")
     measured = arms.is_measured(context, evidence.record["experiment"])
 
@@ -143,9 +142,9 @@ def _trial(
         if arm == "baseline":
             _start(context, restore.target(context, restore.stored(context)), evidence, stage, arm, first)
         else:
-            container = _start(context, target, evidence, stage, arm, first)
+            _start(context, target, evidence, stage, arm, first)
             if first:
-                _first_experiment(context, container, overlays, evidence, trial, stage)
+                _first_experiment(context, overlays, evidence, trial, stage)
         if trial.failure:
             break
         if both is not None:
@@ -165,17 +164,15 @@ def _start(
     stage: Callable[[str], contextlib.AbstractContextManager[None]],
     arm: str,
     first: bool,
-) -> Container:
+) -> None:
     """One arm's engine, freshly started. What is recorded of it is its first start."""
     container = launch.launch(context, target, lambda name: stage(arms.stage_name(arm, name, first)))
     if first:
         evidence.container(arms.CONTAINER[arm], container)
-    return container
 
 
 def _first_experiment(
     context: Context,
-    container: Container,
     overlays: list[str],
     evidence: Evidence,
     trial: Trial,
@@ -184,24 +181,22 @@ def _first_experiment(
     v = context.site.variables
     evidence.record["available_bytes"]["experiment_ready"] = facts.available_bytes().as_json()
     with stage("prove"):
-        _prove(context, container, overlays, evidence, trial)
+        _prove(context, overlays, evidence, trial)
         if v.measure.prove and evidence.record["experiment"] in v.measure.experiments and not trial.failure:
             trial.failure = arms.prove_suite(context, evidence, v.measure.prove, overlays)
 
 
-def _prove(context: Context, container: Container, overlays: list[str], evidence: Evidence, trial: Trial) -> None:
+def _prove(context: Context, overlays: list[str], evidence: Evidence, trial: Trial) -> None:
     judged = smoke.run(context.site.url, context.site.variables, lambda j: context.progress.note(restore.shown(j)))
     evidence.smoke(judged)
     wrong = [j for j in judged if not j.passed]
     if wrong:
         trial.failure = f"smoke: {wrong[0].name} is wrong ({wrong[0].why})"
-    if "graph" in overlays:
-        effective, line = effect.graph_effective(context.node.log(container.id).decode("utf-8", "replace"))
-        evidence.record["graph_effective"] = {"value": effective.as_json(), "log_line": line}
-        words = {True: "effective", False: "applied, not effective", None: f"unknown ({effective.why})"}[
-            effective.value
-        ]
-        context.progress.note(f"  graph overlay: {words}" + (f" (log: {line[-140:]})" if line else ""))
+    graphs = evidence.record["experiment_container"].get("graph_effective")
+    if graphs is not None:
+        evidence.record["graph_effective"] = graphs
+        whose = "graph overlay" if "graph" in overlays else "graphs of the baseline"
+        context.progress.note(f"  {whose}: {effect.said(graphs)}")
     if "profile" in overlays:
         _profile_window(context, evidence)
 
@@ -269,4 +264,6 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
     if trial.failure:
         raise FailedError(where, trial.failure, mend, tail=trial.tail)
     graphs = " (its graphs were not in effect)" if idle else ""
-    return Outcome(f"{where} passed{graphs}, and the baseline serves again", evidence, report)
+    adoption = trial.arms.adoption if trial.arms is not None else None
+    further = list(adoption.lines()) if adoption is not None else []
+    return Outcome(f"{where} passed{graphs}, and the baseline serves again", evidence, report, further)

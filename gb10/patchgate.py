@@ -10,7 +10,7 @@ from gb10.errors import Fault
 
 AUTO_ENABLED = "Auto-enabling VLLM_USE_BREAKABLE_CUDAGRAPH=1"
 """Logged by vLLM 0.29 to 0.32 (vllm/config/vllm.py) for models that it knows to have break points, also by an eager engine; never
-when the variable is set already, as the graph overlay does: so only the baseline's log can hold it."""
+when the variable is set already, as the graph overlay and a baseline with graphs do: so only an eager baseline's log can hold it."""
 
 
 def image_is_patched(context: Context, role: str) -> Iterator[Fault]:
@@ -26,22 +26,32 @@ def image_is_patched(context: Context, role: str) -> Iterator[Fault]:
         yield Fault(where, what, mend)
 
 
-def model_is_adapted(context: Context) -> Iterator[Fault]:
-    """Breakable graphs only with break points: the site's adaptation is in the graph image, or vLLM enables them by itself."""
+def model_is_adapted(context: Context, overlays: list[str]) -> Iterator[Fault]:
+    """Breakable graphs only with break points: the site's adaptation is in the graph image, or vLLM enables them by itself.
+
+    Of the baseline with these overlays. Where the baseline itself has graphs its log cannot say what vLLM does by itself.
+    """
     variables = context.site.variables
-    wanted = variables.graph.adaptation
-    if not variables.graph.breakable or wanted is None:
+    where, graph = variables.graph_of(overlays) or ("", None)
+    if graph is None or not graph.breakable or graph.adaptation is None:
         return
+    wanted, eager = graph.adaptation, variables.engine.graph is None
     manifest = patches.manifest_of(context.node, context.node.image_id(variables.images["graph"].tag) or "")
     if wanted in patches.shown_ids(manifest):
         return
-    containers = context.node.containers(context.site.project)
+    containers = context.node.containers(context.site.project) if eager else []
     if any(AUTO_ENABLED in context.node.log(one.id).decode("utf-8", "replace") for one in containers):
         return
+    no_line = f", and the baseline's log has no line '{AUTO_ENABLED}'" if eager else ""
+    knows = (
+        "if vLLM enables them for this model and the line was rotated away: make deploy-baseline FRESH=1"
+        if eager
+        else f"if the log of an eager baseline says '{AUTO_ENABLED}', this model needs none: set {where}.adaptation: null"
+    )
     yield Fault(
-        "graph.adaptation",
-        f"the patch manifest of images.graph lacks {wanted}, and the baseline's log has no line '{AUTO_ENABLED}': "
+        f"{where}.adaptation",
+        f"the patch manifest of images.graph lacks {wanted}{no_line}: "
         "breakable graphs on a model without break points corrupt its output",
-        f"add the entry {wanted} to patches.yaml of images.graph and run: make images; or set graph.breakable: false; "
-        "if vLLM enables them for this model and the line was rotated away: make deploy-baseline FRESH=1",
+        f"add the entry {wanted} to patches.yaml of images.graph and run: make images; "
+        f"or set {where}.breakable: false; {knows}",
     )

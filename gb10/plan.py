@@ -14,7 +14,7 @@ from gb10.state import Baseline, baseline_key, stored_repository
 
 def for_deploy(context: Context) -> str:
     """Commands of `deploy-baseline`."""
-    tag = context.site.variables.images["eager"].tag
+    tag = context.site.variables.images[context.site.variables.baseline_image].tag
     image_id = context.node.image_id(tag)
     key = baseline_key(sha256(context.baseline_file.read_bytes()), image_id or "not-local")
     stored = context.state.directory / "baselines" / key / "compose.yaml"

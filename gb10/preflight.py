@@ -22,13 +22,15 @@ def for_deploy(context: Context, *, allow_dirty: bool) -> None:
     """Refuse a deploy that could not be traced or could not work. Raises `RefusedError`."""
     faults = list(_tree_is_clean(context, allow_dirty))
     faults += _files_are_rendered(context) or _contract_holds(context, [])
-    faults += _images_are_local(context, ["eager"])
+    role = context.site.variables.baseline_image
+    faults += _images_are_local(context, [role])
     faults += _mounts_exist(context, [])
     faults += _port_is_free(context)
     faults += _disk_has_room(context)
     faults += _no_lease(context)
     if not faults:
-        faults += patchgate.image_is_patched(context, "eager")
+        faults += patchgate.image_is_patched(context, role)
+        faults += patchgate.model_is_adapted(context, [])
         faults += _flags_are_accepted(context, [])
     _raise(faults)
 
@@ -38,14 +40,15 @@ def for_experiment(context: Context, overlays: list[str]) -> None:
     faults = list(_no_lease(context))
     faults += _baseline_is_serving(context)
     faults += _files_are_rendered(context) or _contract_holds(context, overlays)
-    role = "graph" if "graph" in overlays else "eager"
-    faults += _images_are_local(context, sorted({"eager", role}))
+    v = context.site.variables
+    role = v.image_of(overlays)
+    faults += _images_are_local(context, sorted({v.baseline_image, role}))
     faults += _mounts_exist(context, overlays)
     faults += _memory_is_above_floors(context)
     faults += _disk_has_room(context)
     if not faults:
         faults += patchgate.image_is_patched(context, role)
-        faults += patchgate.model_is_adapted(context) if role == "graph" else []
+        faults += patchgate.model_is_adapted(context, overlays)
         faults += _flags_are_accepted(context, overlays)
     _raise(faults)
 

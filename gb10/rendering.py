@@ -11,7 +11,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gb10 import files
-from gb10.arguments import PROFILES_DIR, engine_arguments, profiler_entrypoint
+from gb10.arguments import (
+    PROFILES_DIR,
+    baseline_environment,
+    engine_arguments,
+    graph_environment,
+    profiler_entrypoint,
+)
 from gb10.variables import Variables
 from gb10.variables.crosscheck import OVERLAYS
 
@@ -56,6 +62,8 @@ def render(v: Variables, templates: Path = REPOSITORY / "templates") -> dict[str
         "v": v,
         "binds": binds,
         "engine_arguments": engine_arguments,
+        "baseline_environment": baseline_environment,
+        "graph_environment": graph_environment,
         "profiler_entrypoint": profiler_entrypoint,
         "profiles_dir": PROFILES_DIR,
     }

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from gb10 import rendering
 from gb10.errors import Fault, RefusedError
+from gb10.rendering import REPOSITORY
 from gb10.variables import Variables, load
+
+MAKE_TARGET = re.compile(
+    r"\bmake (?:deploy-baseline|restore|render|images|diff|verify|doctor|acknowledge|status|report|try-[a-z0-9-]+)\b"
+)
 
 
 @dataclass(frozen=True)
@@ -64,6 +70,19 @@ class Site:
     def overlay_files(self, names: list[str]) -> list[Path]:
         """The overlay files of an experiment."""
         return [self.directory / "overlays" / f"{name}.yaml" for name in names]
+
+
+def for_site(text: str, site: Path) -> str:
+    """Make targets in a mend, with the SITE they need: `make restore` alone would act on the repository's own site."""
+    try:
+        if site.resolve() == REPOSITORY:
+            return text
+        name = site.resolve().relative_to(REPOSITORY)
+    except ValueError:
+        name = site.resolve()
+    except (OSError, RuntimeError):  # a loop of links
+        return text
+    return MAKE_TARGET.sub(rf"\g<0> SITE={name}", text)
 
 
 @dataclass(frozen=True)

@@ -68,22 +68,22 @@ KEPT: list[tuple[dict[str, Any], int, bool | None, str, str]] = [
         {"experiment": {"graph_effective": False}},
         5,
         False,
-        "it is applied and did not take effect",
-        "The graph overlay of B is applied and did not take effect: its numbers are eager ones.",
+        "they are asked for and did not take effect",
+        "The graphs of B are asked for and did not take effect: its numbers are eager ones.",
     ),
     (
         {"experiment": {"graph_effective": {"unknown": "no log"}}},
         5,
         None,
         "unknown: no log",
-        "Whether a graph overlay of B took effect is unknown: no log.",
+        "Whether graphs of B took effect is unknown: no log.",
     ),
     (
         {"experiment": {"graph_effective": None}},
         5,
         None,
         "unknown: not recorded",
-        "Whether a graph overlay of B took effect is unknown: not recorded.",
+        "Whether graphs of B took effect is unknown: not recorded.",
     ),
     (
         {"b": first(input_sha256=sha("other"))},
@@ -136,7 +136,7 @@ def test_inputs_that_differ_are_not_ranked() -> None:
 
 def test_an_experiment_without_a_graph_overlay_needs_no_graph() -> None:
     found = compared(experiment={"overlays": ["other"], "graph_effective": None})
-    assert rule(found, 5) == (True, "there is no graph overlay")
+    assert rule(found, 5) == (True, "it asks for none")
     assert found["verdict"]["decision"] == "adopt"
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gb10 import contract
+from gb10 import contract, rendering
+from gb10.arguments import engine_arguments
 from gb10.site import Site
 from tests.conftest import ROOT
 
@@ -18,6 +19,53 @@ def test_the_baseline_and_every_experiment_of_both_sites_keep_the_contract(site:
     for names in [[], *site.variables.experiments.values()]:
         flat = flatten([site.directory / "compose.yaml", *site.overlay_files(names)])
         assert contract.violations(contract.Case(flat, baseline, names, site.variables)) == []
+
+
+def adopted(site: Site, directory: Path) -> Site:
+    """The site with its graphs adopted, rendered in `directory`. The overlay then tries other sizes."""
+    graph = site.variables.graph
+    engine = site.variables.engine.model_copy(update={"graph": graph})
+    tried = graph.model_copy(update={"capture_sizes": [*graph.capture_sizes, 24], "breakable": False})
+    variables = site.variables.model_copy(update={"engine": engine, "graph": tried})
+    rendered = rendering.render(variables)
+    rendering.write(rendered, directory)
+    return Site(directory, variables, rendered, [])
+
+
+def test_an_adopted_baseline_and_every_experiment_on_it_keep_the_contract(site: Site, flatten, tmp_path: Path) -> None:
+    mine = adopted(site, tmp_path / "adopted")
+    baseline = flatten([mine.directory / "compose.yaml"])
+    service = baseline["services"]["engine"]
+    assert service["image"] == site.variables.images["graph"].tag
+    assert service["command"] == engine_arguments(site.variables, site.variables.graph)
+    assert service["environment"]["VLLM_USE_BREAKABLE_CUDAGRAPH"] == "1"
+    assert service["restart"] == "unless-stopped"
+    for names in [[], *site.variables.experiments.values()]:
+        flat = flatten([mine.directory / "compose.yaml", *mine.overlay_files(names)])
+        assert contract.violations(contract.Case(flat, baseline, names, mine.variables)) == []
+        service = flat["services"]["engine"]
+        tried = mine.variables.graph if "graph" in names else site.variables.graph
+        assert service["image"] == site.variables.images["graph"].tag
+        assert service["command"] == engine_arguments(site.variables, tried)
+        assert service["environment"]["VLLM_USE_BREAKABLE_CUDAGRAPH"] == ("0" if "graph" in names else "1")
+
+
+def test_a_baseline_that_should_capture_and_is_eager_or_says_it_twice_is_refused(flatten, tmp_path: Path) -> None:
+    mine = adopted(Site.load(ROOT), tmp_path / "adopted")
+    flat = flatten([mine.directory / "compose.yaml"])
+    command = flat["services"]["engine"]["command"]
+    rule = "compose.yaml: graphs_are_captured_where_asked_for"
+    broken = {
+        f"{rule}: --enforce-eager is set with engine.graph: it clears the capture sizes": [*command, "--enforce-eager"],
+        f"{rule}: --compilation-config is not there once": command[:-1],
+        f"{rule}: --compilation-config is not there once; ": [*command, command[-1]],
+    }
+    for line, words in broken.items():
+        service = {**flat["services"]["engine"], "command": words}
+        case = contract.Case({**flat, "services": {"engine": service}}, flat, [], mine.variables)
+        assert [str(fault) for fault in contract.violations(case)] == [
+            f"{line.removesuffix('; ')}; render again: make render"
+        ]
 
 
 @pytest.mark.parametrize("path", BREAKERS, ids=lambda path: path.stem)

@@ -66,7 +66,7 @@ def imports_of(path: Path) -> set[str]:
 
 ORDER = """
 errors files facts signals terminal parse_flags effect
-variables arguments rendering compose node overlays contract comparison site state context
+variables arguments rendering compose node overlays contract comparison site adoption state context
 engine flags patches patchgate readiness launch recovery restore preflight
 remote verify memory evidence statefile guard report profile bench buildinput images hostsetup
 deploy experiment status plan doctor cli __main__

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gb10 import restore
+from gb10.adoption import Adoption
 from gb10.bench import command, measure, runs
 from gb10.bench.measure import Run
 from gb10.bench.suite import Suite
@@ -27,6 +28,7 @@ class Arms:
     run: Run
     earlier: Path | None
     judged: bool = False
+    adoption: Adoption | None = None
 
     @classmethod
     def begin(cls, context: Context, evidence: Evidence, earlier: Path | None) -> Arms:
@@ -49,7 +51,7 @@ class Arms:
 
     def judge(self) -> str:
         """Compare the arms, tell the verdict, and return why the experiment failed: wrong answers in either arm, or ''."""
-        found = command.compared(self.context, self.run, self.earlier)
+        found, self.adoption = command.compared(self.context, self.run, self.earlier)
         self.judged = True
         verdict, note = found["verdict"], self.context.progress.note
         self.evidence.record["comparison"] = {"decision": verdict["decision"], "why": verdict["why"]}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gb10 import files, launch, report, restore
+from gb10.adoption import Adoption, adoption
 from gb10.bench import compare, measure, records, runs
 from gb10.bench.measure import Run
 from gb10.bench.sides import Named
@@ -89,8 +90,11 @@ def wrong_of(lines: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def compared(context: Context, run: Run, earlier: Path | None = None) -> dict[str, Any]:
-    """The two arms of a run against each other, written beside it with its report. `earlier`: a run whose baseline stands in."""
+def compared(context: Context, run: Run, earlier: Path | None = None) -> tuple[dict[str, Any], Adoption | None]:
+    """The two arms of a run against each other, written beside it with its report; and how to adopt it, when that is the verdict.
+
+    `earlier`: a run whose baseline stands in.
+    """
     rules = context.site.variables.verdict
     path = run.directory / "requests.jsonl"
     a_run = runs.read_run(earlier / "run.json") if earlier else run.record
@@ -104,13 +108,19 @@ def compared(context: Context, run: Run, earlier: Path | None = None) -> dict[st
         b=Named(arm="experiment"),
     )
     files.write_json(run.directory / "comparison.json", found)
-    write_report(run.directory, run.record, run.lines, found)
-    return found
+    adopting = adoption(context.site.directory, found, run.record, run.directory)
+    write_report(run.directory, run.record, run.lines, found, adopting)
+    return found, adopting
 
 
 def write_report(
-    directory: Path, run: dict[str, Any], lines: list[dict[str, Any]], comparison: dict[str, Any] | None
+    directory: Path,
+    run: dict[str, Any],
+    lines: list[dict[str, Any]],
+    comparison: dict[str, Any] | None,
+    adopting: Adoption | None = None,
 ) -> None:
     """report.html and report.md of a run: run.json, the lines of requests.jsonl, and comparison.json where there is one."""
-    files.write(directory / "report.html", report.html(run, lines, comparison).encode())
-    files.write(directory / "report.md", report.markdown(run, lines, comparison).encode())
+    shown = None if adopting is None else asdict(adopting)
+    files.write(directory / "report.html", report.html(run, lines, comparison, shown).encode())
+    files.write(directory / "report.md", report.markdown(run, lines, comparison, shown).encode())

@@ -103,7 +103,7 @@ class Run:
             "argv": container["argv"],
             "container_started_at": container["started_at"],
             "block_size": block.as_json(),
-            "graph_effective": self._effect(container["id"]) if "graph" in overlays else None,
+            "graph_effective": self._effect(container["id"]) if effect.asked_for(container["argv"]) else None,
             "guard_tripped": None,
             "oom_kill": {"before": facts.oom_kill_count().as_json(), "after": None},
             "lowest_available_bytes": {"unknown": "it was not measured to its end"},

@@ -175,7 +175,7 @@ def _record(
         "answer": answer.text,
         "reasoning": answer.reasoning or None,
         "tool_calls": [call["function"] for call in answer.tool_calls] or None,
-        "expect": request.expect.model_dump(exclude_none=True),
+        "expect": request.expect.as_json(),
         "right": not why,
         "why": why,
         "failure": {"kind": failure.kind, "what": failure.what} if failure else None,

@@ -57,9 +57,9 @@ def _of_run(one: Side) -> list[str]:
     if one.run is None:
         found.append(f"Of {one.name} {NO_RUN}: its engine, guard and overlays are unknown.")
     elif holds is False:
-        found.append(f"The graph overlay of {one.name} is applied and did not take effect: its numbers are eager ones.")
+        found.append(f"The graphs of {one.name} are asked for and did not take effect: its numbers are eager ones.")
     elif holds is None:
-        found.append(f"Whether a graph overlay of {one.name} took effect is {why}.")
+        found.append(f"Whether graphs of {one.name} took effect is {why}.")
     return found
 
 

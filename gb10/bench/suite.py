@@ -14,6 +14,7 @@ from pydantic import Field
 from gb10.bench import archive
 from gb10.engine import client, oracle
 from gb10.errors import Fault, RefusedError, VariablesError
+from gb10.variables import toolcalls
 from gb10.variables.load import located, validated
 from gb10.variables.model import Expect, Name, Part, Positive, Text
 from gb10.variables.yamlfile import KeyPath, near_miss, read
@@ -108,6 +109,8 @@ def _findings(suite: Suite) -> Iterator[tuple[KeyPath, str, str]]:
         if case.expect is not None and len(case.expect.given) != 1:
             mend = f"give exactly one of {', '.join(Expect.model_fields)}"
             yield (*where, "expect"), f"has {len(case.expect.given)} conditions", mend
+        if case.expect is not None:
+            yield from toolcalls.faults(case.expect, (*where, "expect"))
         generated = case.archive is not None and case.question is None
         if case.expect is None and not generated and case.again is None:
             yield (*where, "expect"), f"{case.name} has no rule", "say what makes its answer right"

@@ -157,17 +157,17 @@ def _no_facts(one: Side) -> str:
 
 
 def graph_effect(one: Side) -> tuple[bool | None, str]:
-    """Did the graph overlay of a side take effect? True also where there is none; None when it is unknown; and words."""
+    """Did the graphs of a side take effect? True also where none are asked for; None when it is unknown; and words."""
     facts = one.facts
     if facts is None:
         return None, f"unknown, {_no_facts(one)}"
     found = facts.get("graph_effective")
     if found is True:
-        return True, "it took effect"
+        return True, "they took effect"
     if found is False:
-        return False, "it is applied and did not take effect"
+        return False, "they are asked for and did not take effect"
     if found is None and "graph" not in (facts.get("overlays") or []):
-        return True, "there is no graph overlay"
+        return True, "it asks for none"
     why = found.get("unknown", "no reason given") if isinstance(found, dict) else "not recorded"
     return None, f"unknown: {why}"
 
@@ -175,7 +175,7 @@ def graph_effect(one: Side) -> tuple[bool | None, str]:
 def effect(b: Side) -> Rule:
     """Rule 5."""
     holds, numbers = graph_effect(b)
-    return Rule("the graph overlay of B took effect", holds, numbers)
+    return Rule("the graphs of B took effect", holds, numbers)
 
 
 def gain(a: Side, b: Side, cases: list[dict[str, Any]], thresholds: Thresholds) -> Rule:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 CHANGE_THE_NODE = ("deploy_command", "try_command", "restore_command")
 OUTCOMES = ("passed", "failed", "unknown", "acknowledged")
-MAKE_TARGET = re.compile(r"\bmake (?:deploy-baseline|restore|render|images|diff|verify|doctor|acknowledge|status)\b")
 
 
 def out(text: str = "") -> None:
@@ -103,7 +101,7 @@ def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path | Non
         if error.tail:
             err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
         for fault in error.faults:
-            err(for_site(str(fault), site))
+            err(_for_site(str(fault), site))
         return code
     except (Interrupted, KeyboardInterrupt) as error:
         name = str(error) or "SIGINT"
@@ -113,7 +111,7 @@ def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path | Non
         if verbose:
             err(traceback.format_exc())
         mend = "run: make status, then make restore" if moving else "run it again with --verbose"
-        err(for_site(f"{type(error).__name__}: {error}; {mend}", site))
+        err(_for_site(f"{type(error).__name__}: {error}; {mend}", site))
         return EXIT_NOT_ON_BASELINE if moving else EXIT_REFUSED
 
 
@@ -130,32 +128,27 @@ def _root(given: Path | None) -> Path:
     return given.absolute()
 
 
-def for_site(text: str, site: Path | None) -> str:
-    """Make targets in a mend, with the SITE they need: `make restore` alone would act on the repository's own site."""
+def _for_site(text: str, site: Path | None) -> str:
+    """The words for a command about this site; a command without one has nothing to add."""
     if site is None:
         return text
-    from gb10.rendering import REPOSITORY
+    from gb10.site import for_site
 
-    try:
-        if site.resolve() == REPOSITORY:
-            return text
-        name = site.resolve().relative_to(REPOSITORY)
-    except ValueError:
-        name = site.resolve()
-    except (OSError, RuntimeError):  # a loop of links
-        return text
-    return MAKE_TARGET.sub(rf"\g<0> SITE={name}", text)
+    return for_site(text, site)
 
 
 def moved(outcome: deploy.Outcome) -> int:
     """Show how a command that moved the node ended. History and repository findings never change its exit code."""
     show(outcome.checks, outcome.evidence.context.site.directory, everything=False)
     out(f"{outcome.line}; evidence: {outcome.evidence.directory}")
+    for line in outcome.further:
+        out(line)
     return EXIT_OK
 
 
 def show(report: verify.Report, site: Path, *, everything: bool) -> None:
     """Results by group, the three findings kept apart."""
+    from gb10.site import for_site
     from gb10.verify import GROUPS
 
     for group, title in GROUPS.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from gb10.adoption import adoption
 from gb10.bench import command, compare, imports, records, runs, words
 from gb10.bench.sides import Named
 from gb10.bench.verdict import Thresholds
@@ -90,7 +91,9 @@ def compare_command(context: Context, a: Path, b: Path, a_arm: str | None, b_arm
         a=Named(source=str(a), arm=a_arm),
         b=Named(source=str(b), arm=b_arm),
     )
-    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(words.lines(found)))
+    adopting = adoption(context.site.directory, found, b_run, b if b.is_dir() else None)
+    shown = [*words.lines(found), *(adopting.lines() if adopting is not None else [])]
+    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else "\n".join(shown))
     return EXIT_FAILED if found["verdict"]["decision"] == "reject" else EXIT_OK
 
 
@@ -136,7 +139,8 @@ def report_command(context: Context, run: Path | None, experiment: str | None) -
     path = directory / "comparison.json"
     comparison = json.loads(path.read_text()) if path.is_file() else None
     whole, _, _ = requests.read_bytes().rpartition(b"\n")  # a torn last line, of a run that was killed, is left out
-    command.write_report(directory, record, [json.loads(line) for line in whole.splitlines()], comparison)
+    adopting = adoption(context.site.directory, comparison, record, directory) if comparison else None
+    command.write_report(directory, record, [json.loads(line) for line in whole.splitlines()], comparison, adopting)
     out(str(directory / "report.html"))
     return EXIT_OK
 

@@ -8,6 +8,7 @@ import unicodedata
 from typing import Any
 
 from gb10.engine.stream import Completion
+from gb10.variables import toolcalls
 from gb10.variables.model import Expect
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
@@ -55,15 +56,19 @@ def _tool_fault(expect: Expect, answer: Completion) -> str:
         return f"called {function.get('name')}, not {wanted.name}"
     try:
         arguments = json.loads(function.get("arguments") or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return "the arguments are not JSON"
     if not isinstance(arguments, dict):
         return "the arguments are no JSON object"
-    for name, value in wanted.arguments.items():
+    if wanted.parameters is not None:
+        why = toolcalls.misfit(wanted.parameters, arguments)
+        return f"the arguments do not fit the schema ({why})" if why else ""
+    expected = wanted.arguments or {}
+    for name, value in expected.items():
         found = arguments.get(name)
         if str(found).casefold() != str(value).casefold():
             return f"argument {name} is {found!r}, not {value!r}"
-    further = sorted(set(arguments) - set(wanted.arguments))
+    further = sorted(set(arguments) - set(expected))
     return f"argument {further[0]} is not in the tool's schema" if further else ""
 
 
@@ -76,17 +81,23 @@ def script_share(text: str, script: str) -> float:
 
 
 def tool_of(expect: Expect) -> dict[str, Any] | None:
-    """The function schema for a case that wants a tool call: its parameters are the expected arguments, by name and type."""
-    if expect.tool_call is None:
+    """The function schema for a case that wants a tool call.
+
+    Its parameters are the rule's schema, or else the expected arguments by name and type.
+    """
+    call = expect.tool_call
+    if call is None:
         return None
+    parameters = call.parameters if call.parameters is not None else _parameters(call.arguments or {})
+    return {"name": call.name, "description": call.name.replace("_", " "), "strict": True, "parameters": parameters}
+
+
+def _parameters(arguments: dict[str, Any]) -> dict[str, Any]:
     kinds = {bool: "boolean", int: "integer", float: "number"}
-    arguments = expect.tool_call.arguments
     properties = {name: {"type": kinds.get(type(value), "string")} for name, value in arguments.items()}
-    parameters = {
+    return {
         "type": "object",
         "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
     }
-    description = expect.tool_call.name.replace("_", " ")
-    return {"name": expect.tool_call.name, "description": description, "strict": True, "parameters": parameters}

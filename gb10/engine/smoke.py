@@ -64,7 +64,7 @@ def _ask(url: str, v: Variables, case: SmokeCase) -> Completion | str:
 def judge(case: SmokeCase, answer: Completion | str) -> Judged:
     """The verdict on one answer; a text in its place is the reason why there is none."""
     digest = hashlib.sha256(case.prompt.encode()).hexdigest()
-    rule = case.expect.model_dump(exclude_none=True)
+    rule = case.expect.as_json()
     if isinstance(answer, str):
         return Judged(case.name, False, answer, case.prompt, digest, rule, "", "none", None, 0.0)
     why = oracle.fault(case.expect, answer)

@@ -11,23 +11,46 @@ from markupsafe import Markup
 
 from gb10.report import profile as sections
 from gb10.report.page import page
-from gb10.report.words import markdown_cell, markdown_code, markdown_text, visible
+from gb10.report.words import markdown_block, markdown_cell, markdown_code, markdown_text, visible
 
 Json = dict[str, Any]
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def html(run: Json, records: list[Json], comparison: Json | None, profile: Json | None = None) -> str:
-    """run.json, the lines of requests.jsonl in their order, comparison.json and profile.json (None: not made) as one HTML file."""
+def html(
+    run: Json,
+    records: list[Json],
+    comparison: Json | None,
+    adoption: Json | None = None,
+    profile: Json | None = None,
+) -> str:
+    """run.json, the lines of requests.jsonl in their order, comparison.json and profile.json (None: not made) as one HTML file.
+
+    `adoption`: `words` and `diff` of how to adopt it, where that is the verdict.
+    """
     environment = _environment(lambda value: value if isinstance(value, Markup) else visible(_text(value)))
     environment.autoescape = True
     style = Markup((TEMPLATES / "style.css").read_text())
-    return environment.get_template("report.html.j2").render(**page(run, records, comparison, profile), style=style)
+    content = _content(run, records, comparison, adoption, profile)
+    return environment.get_template("report.html.j2").render(**content, style=style)
 
 
-def markdown(run: Json, records: list[Json], comparison: Json | None, profile: Json | None = None) -> str:
+def markdown(
+    run: Json,
+    records: list[Json],
+    comparison: Json | None,
+    adoption: Json | None = None,
+    profile: Json | None = None,
+) -> str:
     """The same in Markdown: tables in the place of plots, for git."""
-    return _markdown("report.md.j2", page(run, records, comparison, profile))
+    return _markdown("report.md.j2", _content(run, records, comparison, adoption, profile))
+
+
+def _content(
+    run: Json, records: list[Json], comparison: Json | None, adoption: Json | None, profile: Json | None
+) -> Json:
+    profiled = sections.profile(profile) if profile else None
+    return page(run, records, comparison) | {"adoption": adoption, "profile": profiled}
 
 
 def profile_markdown(report: Json) -> str:
@@ -44,7 +67,7 @@ def profile_picture(report: Json) -> str:
 
 def _markdown(template: str, context: Json) -> str:
     environment = _environment(lambda value: str(value) if isinstance(value, Markup) else markdown_text(_text(value)))
-    environment.filters |= {"code": markdown_code, "cell": markdown_cell, "done": Markup}
+    environment.filters |= {"code": markdown_code, "cell": markdown_cell, "block": markdown_block, "done": Markup}
     text = environment.get_template(template).render(**context)
     return re.sub(r"\n{3,}", "\n\n", text).lstrip("\n")
 

@@ -72,7 +72,7 @@ def _graph(arm: Json) -> str:
         return unknown()
     effective = arm["graph_effective"]
     if effective is None:
-        return "no graph overlay"
+        return "none asked for"
     if isinstance(effective, bool):
         return "in effect" if effective else "applied, not effective"
     return say(effective)

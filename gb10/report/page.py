@@ -7,7 +7,6 @@ from typing import Any
 
 from gb10.report import cases, plots, requests
 from gb10.report.environment import elsewhere, environment, events, raw
-from gb10.report.profile import profile
 from gb10.report.words import count, figure, finite, gib, objects, plain, reason, say, seconds, table, unknown
 
 Json = dict[str, Any]
@@ -28,7 +27,7 @@ SERIES = {
 """Plots of requests: heading, metric, unit, and whether concurrent requests share one value."""
 
 
-def page(run: Json, records: list[Json], comparison: Json | None, profiled: Json | None = None) -> Json:
+def page(run: Json, records: list[Json], comparison: Json | None) -> Json:
     """Everything the templates show, in the order they show it."""
     arms = arms_of(run, records, comparison)
     outcomes = cases.outcomes_compared(comparison) if comparison else []
@@ -50,7 +49,6 @@ def page(run: Json, records: list[Json], comparison: Json | None, profiled: Json
         "arms": arms,
         "figures": [request_figure(name, records, arms, run) for name in SERIES],
         "memory": memory(run, arms),
-        "profile": profile(profiled) if profiled else None,
         "events": events(run),
         "no_events": unknown(reason(run.get("events")) if run.get("events") else "no event is recorded"),
         "environment": environment(run, arms),

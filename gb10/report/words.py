@@ -165,6 +165,13 @@ def _name(word: str) -> Markup:
     return Markup(markdown_text(word) if set(name) & set("|`\\") else f"`{name}`{word[len(name) :]}")
 
 
+def markdown_block(text: Any) -> Markup:
+    """Text as a fenced block with its lines as they are, whatever backticks it holds."""
+    shown = visible(text).rstrip("\n")
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", shown)), default=0))
+    return Markup(f"{fence}\n{shown}\n{fence}")
+
+
 def _seen(character: str) -> str:
     if character in "\n\t":
         return character

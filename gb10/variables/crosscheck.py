@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from gb10.variables.model import Expect, Variables
+from gb10.variables import toolcalls
+from gb10.variables.model import Expect, Graph, Variables
 from gb10.variables.owned import OWNED_FLAGS
 from gb10.variables.yamlfile import KeyPath, near_miss
 
@@ -45,7 +46,8 @@ def environment_is_public_and_has_no_key_of_its_own(v: Variables, site: Path) ->
                 "keep secrets out of vars.yaml; a served model needs none",
             )
         if name == "VLLM_USE_BREAKABLE_CUDAGRAPH":
-            yield Finding(path, "has a key of its own", "set graph.breakable instead")
+            key = "graph.breakable" if v.engine.graph is None else "engine.graph.breakable"
+            yield Finding(path, "has a key of its own", f"set {key} instead")
 
 
 def _names_a_secret(name: str) -> bool:
@@ -145,8 +147,14 @@ def context_is_verified(v: Variables, site: Path) -> Iterator[Finding]:
 
 
 def sizes_can_be_captured(v: Variables, site: Path) -> Iterator[Finding]:
-    sizes, step = v.graph.capture_sizes, v.engine.tokens_per_decode_step
-    path: KeyPath = ("graph", "capture_sizes")
+    if v.engine.graph is not None:
+        yield from _sizes_can_be_captured(v, v.engine.graph, ("engine", "graph"))
+    yield from _sizes_can_be_captured(v, v.graph, ("graph",))
+
+
+def _sizes_can_be_captured(v: Variables, graph: Graph, section: KeyPath) -> Iterator[Finding]:
+    sizes, step = graph.capture_sizes, v.engine.tokens_per_decode_step
+    path: KeyPath = (*section, "capture_sizes")
     if any(later <= earlier for earlier, later in pairwise(sizes)):
         yield Finding(path, f"{sizes} does not increase", "sort the sizes and list each once")
         return
@@ -158,10 +166,10 @@ def sizes_can_be_captured(v: Variables, site: Path) -> Iterator[Finding]:
             "remove them, or raise max_num_batched_tokens",
         )
     uneven = [size for size in sizes if size % step]
-    if uneven and v.graph.mode != "PIECEWISE":
+    if uneven and graph.mode != "PIECEWISE":
         yield Finding(
             path,
-            f"{uneven} not multiples of {step} (1 + engine.speculative.tokens), which mode {v.graph.mode} needs",
+            f"{uneven} not multiples of {step} (1 + engine.speculative.tokens), which mode {graph.mode} needs",
             f"use multiples of {step}, or mode PIECEWISE",
         )
     common = v.engine.max_num_seqs * step
@@ -247,7 +255,7 @@ def arguments_are_not_repeated(v: Variables, site: Path) -> Iterator[Finding]:
     for index, argument in enumerate(v.engine.extra_arguments):
         # vLLM's parser takes underscores for dashes, and --config.key for a part of a JSON argument
         flag = argument.split("=", 1)[0].split(".", 1)[0].replace("_", "-")
-        key = OWNED_FLAGS.get(flag) or ("graph" if flag.startswith(("-O", "-cc")) else None)
+        key = OWNED_FLAGS.get(flag) or (OWNED_FLAGS["--compilation-config"] if flag.startswith(("-O", "-cc")) else None)
         if key:
             yield Finding(("engine", "extra_arguments", index), f"{flag} has a key of its own", f"set {key} instead")
         elif _names_a_secret(flag):
@@ -293,6 +301,7 @@ def smoke_cases_are_judged(v: Variables, site: Path) -> Iterator[Finding]:
                 f"has {len(given)} conditions",
                 f"give exactly one of {', '.join(Expect.model_fields)}",
             )
+        yield from (Finding(*fault) for fault in toolcalls.faults(case.expect, ("smoke", index, "expect")))
         if case.name in names[:index]:
             yield Finding(("smoke", index, "name"), f"{case.name} is used twice", "name each case differently")
 

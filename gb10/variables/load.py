@@ -175,7 +175,9 @@ def _keys_at(path: KeyPath, kind: Any) -> list[str]:
             kind = _section(kind)
         else:
             kind = _section(get_args(kind)[-1])
-    return list(kind.model_fields) if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
+        return []
+    return [field.alias or name for name, field in kind.model_fields.items()]
 
 
 def _section(kind: Any) -> Any:

@@ -179,8 +179,11 @@ class VerdictRules(Part):
 
 
 class ToolCall(Part):
+    """`parameters` is the key `schema` (a name that pydantic's models have for themselves)."""
+
     name: Name
-    arguments: dict[Text, Any]
+    arguments: dict[Text, Any] | None = None
+    parameters: dict[str, Any] | None = Field(default=None, alias="schema")
 
 
 class Expect(Part):
@@ -197,6 +200,10 @@ class Expect(Part):
     def given(self) -> list[str]:
         """The rules that are set; a case needs exactly one."""
         return [name for name, value in self if value is not None]
+
+    def as_json(self) -> dict[str, Any]:
+        """The rule as it stands in the file."""
+        return self.model_dump(exclude_none=True, by_alias=True)
 
 
 class SmokeCase(Part):
@@ -226,3 +233,18 @@ class Variables(Part):
     measure: Measure
     verdict: VerdictRules
     smoke: Annotated[list[SmokeCase], Field(min_length=1)]
+
+    @property
+    def baseline_image(self) -> str:
+        """The name under `images` of what the baseline runs: `graph` once a graph experiment was adopted, else `eager`."""
+        return "eager" if self.engine.graph is None else "graph"
+
+    def image_of(self, overlays: list[str]) -> str:
+        """The name under `images` of what the baseline with these overlays runs."""
+        return "graph" if "graph" in overlays else self.baseline_image
+
+    def graph_of(self, overlays: list[str]) -> tuple[str, Graph] | None:
+        """The section whose graphs the baseline with these overlays asks for, with its path; None: it runs eager."""
+        if "graph" in overlays:
+            return "graph", self.graph
+        return None if self.engine.graph is None else ("engine.graph", self.engine.graph)

@@ -16,8 +16,8 @@ OWNED_FLAGS = {
     "--reasoning-parser": "engine.reasoning_parser",
     "--tool-call-parser": "engine.tool_call_parser",
     "--enable-auto-tool-choice": "engine.tool_call_parser",
-    "--enforce-eager": "the graph overlay (the baseline is eager)",
-    "--compilation-config": "graph",
-    "--cudagraph-capture-sizes": "graph.capture_sizes",
+    "--enforce-eager": "engine.graph (null: eager)",
+    "--compilation-config": "graph, or engine.graph,",
+    "--cudagraph-capture-sizes": "capture_sizes of graph, or of engine.graph,",
     "--profiler-config": "profile",
 }

@@ -210,11 +210,12 @@ def test_the_real_parser_accepts_the_flags_of_every_experiment(name: str, vllm: 
     context = Context(site, vllm.node, vllm.state, terminal, Signals(terminal.note))
     image_id = vllm.container().image_id
     profiler = [word for word in profiler_entrypoint(site.variables) if word.startswith("--profiler-config")]
-    for graph in (False, True):
-        arguments = engine_arguments(site.variables, graph=graph)
+    for graph in (None, site.variables.graph):
+        arguments = engine_arguments(site.variables, graph)
         verdict = flags.judge(context, image_id, [*profiler, *arguments])
         assert verdict.outcome == "accepted", verdict.why
-    wrong = [word.replace("cudagraph_mode", "cudagraph_modee") for word in engine_arguments(site.variables, graph=True)]
+    arguments = engine_arguments(site.variables, site.variables.graph)
+    wrong = [word.replace("cudagraph_mode", "cudagraph_modee") for word in arguments]
     verdict = flags.judge(context, image_id, wrong)
     assert verdict.outcome == "refused"
     assert "cudagraph_modee" in verdict.why
