@@ -55,7 +55,7 @@ def report(windows: list[Window], progress: Progress, *, top: int = TOP, strips:
                 row = window.read(trace, each.path.name, each.name, top)
                 span = row.pop("span")
                 if strips:
-                    row["timeline"] = timeline.timeline(trace, span) if span else None
+                    row["timeline"] = timeline.timeline(trace, span)
                 rows.append(row)
         except RefusedError as error:
             faults += error.faults

@@ -18,7 +18,7 @@ RANGES = 4
 def timeline(trace: Trace, span: tuple[int, int]) -> dict[str, Any]:
     """Nanoseconds of each bin in which the GPU was busy (`busy`), busy with graphs (`graph`), and each range was open.
 
-    `span`: first start and last end of the window's activity.
+    `span`: first start and last end of the GPU's activity; of the ranges where there is none.
     """
     first, last = span
     edges = np.linspace(first, last, BINS + 1).round().astype(np.int64)

@@ -188,7 +188,7 @@ def read(trace: Trace, file: str, name: str, top: int) -> dict[str, Any]:
         "gaps": _gaps(trace, named, found),
         "diagnostics": trace.diagnostics(),
         "unknown": [{"field": key, "why": why} for key, why in unknown.fields.items()],
-        "span": (union.first, union.last) if seen else None,
+        "span": (union.first, union.last) if seen else (int(marked.start.min()), last),
     }
 
 

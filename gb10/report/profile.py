@@ -12,6 +12,7 @@ from gb10.report.words import count, objects, plain, say, table, unknown
 Json = dict[str, Any]
 SIDES = ("eager", "graph")
 NO_ACTIVITY = "no GPU activity"
+BELOW = "see below"
 MEANING = (
     "Busy is the time in which at least one kernel, copy or fill ran, over the time from the first to the last of them. "
     "It is neither SM nor bandwidth utilisation. The ceiling is what removing all idle time could gain if kernel times stay "
@@ -65,22 +66,14 @@ def _table(caption: str, head: list[str], rows: list[list[str]]) -> Json:
 
 
 def _overview(name: str, one: Json) -> list[str]:
-    why = {entry["field"]: entry["why"] for entry in objects(one.get("unknown"))}
-    ceiling = one.get("ceiling")
-    times = [_ms(one.get(key), why.get(key)) for key in ("gpu_busy_ns", "gpu_span_ns")]
-    gain = unknown(why.get("gpu_busy_ratio", "see the windows")) if ceiling is None else f"{say(ceiling)}x"
-    counts = [_known(one.get(key), why.get(key)) for key in ("kernels", "graph_kernels")]
-    share = _percent(one.get("graph_kernel_share"), why.get("graph_kernel_share") or why.get("graph_kernels"))
-    launches = _known(one.get("graph_launches"), why.get("graph_launches"))
-    return [
-        name,
-        *times,
-        _percent(one.get("gpu_busy_ratio"), why.get("gpu_busy_ratio")),
-        gain,
-        *counts,
-        share,
-        launches,
-    ]
+    """A row; why a cell is unknown stands once, under its window."""
+    ratio = one.get("gpu_busy_ratio")
+    ceiling = one.get("ceiling") or (1 / ratio if ratio else None)
+    times = [_ms(one.get(key), BELOW) for key in ("gpu_busy_ns", "gpu_span_ns")]
+    gain = unknown(BELOW) if ceiling is None else f"{say(float(ceiling))}x"
+    kernels, from_graphs, launches = (_known(one.get(key)) for key in ("kernels", "graph_kernels", "graph_launches"))
+    share = _percent(one.get("graph_kernel_share"), BELOW)
+    return [name, *times, _percent(ratio, BELOW), gain, kernels, from_graphs, share, launches]
 
 
 def _window(index: int, one: Json) -> Json:
@@ -92,7 +85,10 @@ def _window(index: int, one: Json) -> Json:
         lines.append(f"Padding: {_percent(one['padding_waste'])} of the dispatched tokens")
     for row in objects(one.get("diagnostics")):
         lines.append(f"The recorder warned: {row['text']} (severity {row['severity']}, {count(row['count'], 'time')})")
-    lines += [f"Unknown: {row['field']} ({row['why']})" for row in objects(one.get("unknown"))]
+    reasons: dict[str, list[str]] = {}
+    for row in objects(one.get("unknown")):
+        reasons.setdefault(row["why"], []).append(row["field"])
+    lines += [f"Unknown: {', '.join(fields)} ({why})" for why, fields in reasons.items()]
     return {
         "name": plain(one.get("name")),
         "file": plain(one.get("file")),
@@ -115,15 +111,16 @@ def _steps(one: Json) -> str:
 
 
 def _tables(one: Json) -> list[Json]:
-    head = ["Range of the CPU", "Count", "Sum", "Union", "While the GPU was busy", "The rest"]
+    head = ["Range of the CPU", "Count", "Sum", "Union"]
+    if one.get("gpu_span_ns") is not None:
+        head += ["While the GPU was busy", "The rest"]
     ranges = [
         [
             row["name"],
             say(row["count"]) + (f" ({row['not_ended']} without an end)" if row.get("not_ended") else ""),
             _ms(row["sum_ns"]),
             _ms(row["union_ns"]),
-            _ms(row.get("gpu_overlap_ns"), NO_ACTIVITY),
-            _ms(row.get("rest_ns"), NO_ACTIVITY),
+            *(_ms(row[key]) for key in ("gpu_overlap_ns", "rest_ns") if row.get(key) is not None),
         ]
         for row in objects(one.get("nvtx"))
     ]
@@ -173,5 +170,5 @@ def _percent(value: Any, why: str | None = None) -> str:
     return unknown(why) if value is None else f"{value * 100:.2f}%"
 
 
-def _known(value: Any, why: str | None) -> str:
-    return unknown(why) if value is None else say(value)
+def _known(value: Any) -> str:
+    return unknown(BELOW) if value is None else say(value)

@@ -49,9 +49,10 @@ def _lanes(window: dict[str, Any], line: dict[str, Any], shape: Shape) -> tuple[
     bin_ns, bins = float(line["bin_ns"]), len(line["busy"])
     whole_ms = bin_ns * bins / 1e6
     x = scale(0.0, bins, EDGE, shape.width - EDGE)
-    lanes: list[tuple[str, list[tuple[str, list[int]]]]] = [
-        ("GPU busy, from graphs in the second colour", [("busy", line["busy"]), ("graph", line["graph"])])
-    ]
+    lanes: list[tuple[str, list[tuple[str, list[int]]]]] = []
+    if window.get("gpu_span_ns") is not None:
+        busy = [("busy", line["busy"]), ("graph", line["graph"])]
+        lanes.append(("GPU busy, from graphs in the second colour", busy))
     lanes += [(plain(each.get("name")), [("range", each["ns"])]) for each in objects(line.get("ranges"))]
     parts, top = [], 0
     for label, series in lanes:
