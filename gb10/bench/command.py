@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,9 @@ def write_report(
     comparison: dict[str, Any] | None,
     adopting: Adoption | None = None,
 ) -> None:
-    """report.html and report.md of a run: run.json, the lines of requests.jsonl, and comparison.json where there is one."""
+    """report.html and report.md of a run: run.json, the lines of requests.jsonl, comparison.json and profile.json where they are."""
     shown = None if adopting is None else asdict(adopting)
-    files.write(directory / "report.html", report.html(run, lines, comparison, shown).encode())
-    files.write(directory / "report.md", report.markdown(run, lines, comparison, shown).encode())
+    path = directory / "profile.json"
+    profile = json.loads(path.read_bytes()) if path.is_file() else None
+    files.write(directory / "report.html", report.html(run, lines, comparison, shown, profile).encode())
+    files.write(directory / "report.md", report.markdown(run, lines, comparison, shown, profile).encode())

@@ -45,13 +45,18 @@ def windows_of(traces: list[Path], named: list[str]) -> list[Window]:
     return windows
 
 
-def report(windows: list[Window], progress: Progress, *, top: int = TOP, strips: bool = False) -> dict[str, Any]:
-    """Every window in numbers, and their total (docs/profile.md). `strips`: with a timeline each. One fault a bad file."""
+def report(
+    windows: list[Window], progress: Progress, *, top: int = TOP, strips: bool = False, nsys: Path | None = None
+) -> dict[str, Any]:
+    """Every window in numbers, and their total (docs/profile.md). One fault a bad file.
+
+    `strips`: with a timeline each. `nsys`: the program that exports a report of Nsight Systems, where it is not on PATH.
+    """
     rows: list[dict[str, Any]] = []
     faults: list[Fault] = []
     for each in windows:
         try:
-            with source.opened(each.path, progress) as trace:
+            with source.opened(each.path, progress, nsys) as trace:
                 row = window.read(trace, each.path.name, each.name, top)
                 span = row.pop("span")
                 if strips:

@@ -26,15 +26,17 @@ FORMS = "name a trace: .sqlite of nsys export, .json of the torch profiler, or .
 
 
 @contextlib.contextmanager
-def opened(path: Path, progress: Progress) -> Iterator[NsysTrace | KinetoTrace]:
-    """A trace, open for reading. What has to be unpacked lies in a directory of its own until the block ends."""
+def opened(path: Path, progress: Progress, nsys: Path | None = None) -> Iterator[NsysTrace | KinetoTrace]:
+    """A trace, open for reading; `nsys` exports a report where the program is not on PATH.
+
+    What has to be unpacked lies in a directory of its own until the block ends."""
     name = path.name
     with contextlib.ExitStack() as stack:
         try:
             if not path.is_file():
                 raise RefusedError(str(path), "is not a file" if path.exists() else "is not there", FORMS)
             if path.name.endswith(".nsys-rep"):
-                path = _exported(path, stack, progress)
+                path = _exported(path, stack, progress, nsys)
             head = _head(path)
             if head.startswith(GZIP):
                 inner = _head(path, unpack=True)
@@ -103,9 +105,9 @@ def _unpacked(path: Path, stack: contextlib.ExitStack, progress: Progress) -> Pa
     return target
 
 
-def _exported(path: Path, stack: contextlib.ExitStack, progress: Progress) -> Path:
+def _exported(path: Path, stack: contextlib.ExitStack, progress: Progress, nsys: Path | None) -> Path:
     """An .nsys-rep as SQLite, by `nsys export` of this machine."""
-    program = shutil.which("nsys")
+    program = str(nsys) if nsys and nsys.is_file() else shutil.which("nsys")
     command = f"nsys export --type sqlite --output {path.with_suffix('.sqlite').name} {path.name}"
     if program is None:
         raise RefusedError(

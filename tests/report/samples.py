@@ -6,10 +6,20 @@ import hashlib
 from statistics import median
 from typing import Any
 
+from gb10.profile import command
+from gb10.profile.command import Window
+from tests.conftest import ROOT
+
 Json = dict[str, Any]
 Sample = tuple[Json, list[Json], Json | None]
 GIB = 1024**3
 ARMS = ("baseline", "experiment")
+TRACES = ROOT / "tests/data/traces"
+PROFILED = {
+    "traced-short": "vllm-graph-short.sqlite",
+    "traced-long": "vllm-eager-long-first.sqlite",
+    "loop": "kineto-graph.json",
+}
 CASES = {  # name: (concurrency, requests a round, first token, decode speed, tokens, hits)
     "short": (1, 4, 0.278, 30.03, 214, 0),
     "code": (1, 1, 0.291, 29.6, 380, 0),
@@ -269,7 +279,16 @@ def hundred_cases() -> Sample:
     return run(), found, comparison(found, "adopt", "every rule holds")
 
 
+def profiled() -> tuple[Json, list[Json], None, None, Json]:
+    """One arm under the profiler: windows of a real GPU with and without graphs, and one of the CPU alone."""
+    windows = [Window(name, TRACES / f"{trace}.gz") for name, trace in PROFILED.items()]
+    profile = command.report(windows, lambda text: None, strips=True)
+    alone = profile["windows"][0] | {"name": "no GPU", "gpu_span_ns": None, "gpu_busy_ns": None, "gpu_busy_ratio": None}
+    profile["windows"].append(alone)
+    return *one_arm(), None, profile
+
+
 SAMPLES = {
     sample.__name__: sample
-    for sample in (adopt, keep_baseline, reject, partial, one_arm, everything_unknown, hundred_cases)
+    for sample in (adopt, keep_baseline, reject, partial, one_arm, everything_unknown, hundred_cases, profiled)
 }

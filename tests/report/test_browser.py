@@ -21,6 +21,7 @@ VERDICTS = {
     "reject": "Reject",
     "partial": "No verdict",
     "one_arm": "No verdict",
+    "profiled": "No verdict",
     "everything_unknown": "No verdict",
     "hundred_cases": "Adopt",
 }
@@ -47,7 +48,8 @@ def test_it_shows_everything_and_fits(name: str, width: int, dark: bool, tmp_pat
     assert found["unlabelled"] == 0
     assert found["outside"] == 0, "a plot's text runs out of its picture"
     plots = {section for section, wide, high in found["plots"] if wide > 200 and high > 80}
-    assert plots == (set() if name == "everything_unknown" else {"ttft", "decode", "memory", "hits"})
+    drawn = {"ttft", "decode", "memory", "hits"} | ({"profile"} if name == "profiled" else set())
+    assert plots == (set() if name == "everything_unknown" else drawn)
     assert all(wide > 200 and high > 80 for _, wide, high in found["plots"])
 
 

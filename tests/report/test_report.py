@@ -66,6 +66,14 @@ SAID = {
     "one_arm": ["No verdict", "one arm only", "No rule was judged", "45 right of 45", "no ratio"],
     "everything_unknown": ["No verdict", "unknown (none of 1 judged)", "unknown (no memory sample is recorded)"],
     "hundred_cases": ["Adopt", "case 099"],
+    "profiled": [
+        "Window traced-short",
+        "83.246 ms",
+        "82.36%",
+        "29.00 a step",
+        "neither SM nor bandwidth utilisation",
+        "Padding: 25.00% of the dispatched tokens",
+    ],
 }
 
 
@@ -88,7 +96,7 @@ def test_the_sections_come_in_their_order(name: str) -> None:
         "Memory",
         "Prefix hits",
     ]
-    titles += ["Events", "Environment", "Records"]
+    titles += [*(["Profile"] if name == "profiled" else []), "Events", "Environment", "Records"]
     sample = SAMPLES[name]()
     assert re.findall(r"<h2>(.*?)</h2>", report.html(*sample)) == titles
     assert [title.partition(",")[0] for title in re.findall(r"^## (.*)$", report.markdown(*sample), re.M)] == titles
