@@ -11,7 +11,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gb10 import files
-from gb10.arguments import PROFILES_DIR, engine_arguments, profiler_entrypoint
+from gb10.arguments import (
+    MARKS_DIR,
+    PROFILES_DIR,
+    engine_arguments,
+    marks_environment,
+    marks_source,
+    profiler_entrypoint,
+)
 from gb10.variables import Variables
 from gb10.variables.crosscheck import OVERLAYS
 
@@ -36,6 +43,12 @@ def binds(v: Variables) -> list[Bind]:
     return model + mounts + [Bind(c.host, c.container, False) for c in v.caches]
 
 
+def profiler_environment(v: Variables) -> dict[str, str]:
+    """The profile overlay's environment. nsys cannot follow a forked worker."""
+    spawn = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"} if v.profile.tool == "nsys" else {}
+    return spawn | marks_environment(v)
+
+
 def literal(text: str) -> str:
     """A YAML double-quoted scalar that Compose does not interpolate: JSON, with `$` doubled."""
     return json.dumps(text, ensure_ascii=False).replace("$", "$$")
@@ -57,7 +70,10 @@ def render(v: Variables, templates: Path = REPOSITORY / "templates") -> dict[str
         "binds": binds,
         "engine_arguments": engine_arguments,
         "profiler_entrypoint": profiler_entrypoint,
+        "profiler_environment": profiler_environment(v),
         "profiles_dir": PROFILES_DIR,
+        "marks_dir": MARKS_DIR,
+        "marks_source": marks_source(v),
     }
     return {output: environment.get_template(f"{output}.j2").render(context).encode() for output in OUTPUTS}
 
