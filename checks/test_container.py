@@ -9,8 +9,8 @@ import pytest
 from conftest import Deployed, fail, unknown
 
 from gb10 import patches
-from gb10.arguments import PROFILES_DIR
-from gb10.comparison import differences, short
+from gb10.arguments import MARKS_DIR, MARKS_VARIABLE, PROFILES_DIR
+from gb10.comparison import differences, environment_of, short
 from gb10.node import Container
 from gb10.site import Site
 from gb10.state import History
@@ -73,9 +73,11 @@ def test_every_aspect_is_the_baselines(
 @pytest.mark.baseline
 def test_no_profiler_is_left(container: Container) -> None:
     words = [word for word in container.argv if word.startswith("--profiler-config") or word.endswith("/nsys")]
-    words += [m["Destination"] for m in container.raw["Mounts"] if m["Destination"] == PROFILES_DIR]
+    words += [m["Destination"] for m in container.raw["Mounts"] if m["Destination"] in {PROFILES_DIR, MARKS_DIR}]
+    environment = environment_of(container.raw)
+    words += [name for name, value in environment.items() if name == MARKS_VARIABLE or MARKS_DIR in value]
     if words:
-        fail("no argument or mount of a profiler", words[0].partition("=")[0], RESTORE)
+        fail("no argument, mount or variable of a profiler", words[0].partition("=")[0], RESTORE)
 
 
 @pytest.fixture(scope="module")

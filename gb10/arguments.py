@@ -79,6 +79,25 @@ def profiler_entrypoint(v: Variables) -> list[str]:
     ]
 
 
+def marks_environment(v: Variables) -> dict[str, str]:
+    """What the marks need in the engine's environment: the program on Python's path, before what the baseline has there, and the marks."""
+    if not v.profile.marks:
+        return {}
+    marks = [{"name": mark.name, "function": mark.function, "show": mark.show} for mark in v.profile.marks]
+    further = v.engine.environment.get("PYTHONPATH")
+    path = MARKS_DIR if further is None else f"{MARKS_DIR}:{further}"
+    return {MARKS_VARIABLE: compact({"tool": v.profile.tool, "marks": marks}), "PYTHONPATH": path}
+
+
+def marks_source(v: Variables) -> str:
+    """The directory on the node that is mounted at MARKS_DIR: a copy beside the traces, see docs/decisions/profile.md."""
+    return f"{v.profile.output_dir.rstrip('/')}.marks"
+
+
 BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
 PROFILES_DIR = "/profiles"
 """Where traces are written inside the container."""
+MARKS_DIR = "/opt/gb10-marks"
+"""Where overlays/profile/ is inside the container."""
+MARKS_VARIABLE = "GB10_MARKS"
+"""What overlays/profile/gb10_marks.py reads."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gb10.arguments import MARKS_DIR, MARKS_VARIABLE, PROFILES_DIR
 from gb10.errors import Fault
 from gb10.overlays import SERVICE
 from gb10.variables import Variables
@@ -83,6 +84,11 @@ def read_only_mounts_stay_read_only(case: Case) -> Iterator[Broken]:
         mine = [other for other in case.baseline_service.get("volumes", []) if other["target"] == mount["target"]]
         if any(other.get("read_only") for other in mine) and not mount.get("read_only"):
             yield f"{mount['target']} became writable", "leave the mount to the baseline"
+        if mount["target"] == MARKS_DIR and not mount.get("read_only"):
+            yield (
+                f"{MARKS_DIR} is writable: the engine could change what its next process runs",
+                "render it again: make render",
+            )
     targets = [mount["target"] for mount in mounts]
     for target in sorted({target for target in targets if targets.count(target) > 1}):
         yield f"{target} is mounted twice", "mount it once"
@@ -165,10 +171,10 @@ def profiler_only_in_its_overlay(case: Case) -> Iterator[Broken]:
         if any(sign in word for word in words):
             yield f"{sign} is in the arguments", "keep the profiler in overlays/profile.yaml"
     targets = {mount["target"] for mount in case.service.get("volumes", [])}
-    if "/profiles" in targets or any("nsight" in target for target in targets):
+    if targets & {PROFILES_DIR, MARKS_DIR} or any("nsight" in target for target in targets):
         yield "a profiler's directory is mounted", "keep the profiler in overlays/profile.yaml"
-    for name in case.service.get("environment") or {}:
-        if name.startswith(("NSYS_", "VLLM_TORCH_PROFILER")):
+    for name, value in (case.service.get("environment") or {}).items():
+        if name.startswith(("NSYS_", "VLLM_TORCH_PROFILER", MARKS_VARIABLE)) or MARKS_DIR in str(value):
             yield f"environment {name} belongs to a profiler", "keep the profiler in overlays/profile.yaml"
 
 

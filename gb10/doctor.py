@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gb10 import compose, facts, flags, patches, patchgate
+from gb10 import compose, facts, flags, marks, patches, patchgate
 from gb10.context import Context
 from gb10.errors import Gb10Error
 from gb10.facts import GIB
@@ -202,6 +202,35 @@ def _flags(context: Context) -> Iterator[Need]:
         )
 
 
+def _marks(context: Context) -> Iterator[Need]:
+    """Are the profiler's marked functions in the images that experiments run under the profiler?"""
+    v = context.site.variables
+    profiled = [overlays for overlays in v.experiments.values() if "profile" in overlays]
+    for role in sorted(
+        {"graph" if "graph" in overlays else "eager" for overlays in profiled} if v.profile.marks else ()
+    ):
+        image_id = context.node.image_id(v.images[role].tag)
+        if image_id is None:
+            yield Need(f"marks, {role}", "unknown", "the image is not local", "make images")
+            continue
+        context.state.prepare()
+        faults = marks.refusals(context, role)
+        for fault in faults:
+            yield Need(
+                f"marks, {role}", "missing", f"{fault.where}: {fault.what}", f"{fault.mend} (only try-profile needs it)"
+            )
+        unknown = [one for one in marks.judge(context, image_id) if one["outcome"] == "unknown"]
+        if unknown and not faults:
+            yield Need(
+                f"marks, {role}",
+                "unknown",
+                unknown[0]["why"],
+                "the engine's log says it: see the evidence of try-profile",
+            )
+        elif not faults:
+            yield Need(f"marks, {role}", "ok", ", ".join(mark.name for mark in v.profile.marks))
+
+
 def _directories(context: Context) -> Iterator[Need]:
     v = context.site.variables
     if v.model.host_dir:
@@ -287,6 +316,7 @@ LOOKS: tuple[Callable[[Context], Iterator[Need]], ...] = (
     _patches,
     _directories,
     _flags,
+    _marks,
     _clock,
     _git,
 )

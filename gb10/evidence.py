@@ -105,8 +105,8 @@ class Evidence:
             "name": container.name,
             "image_id": container.image_id,
             "image_tag": container.image_tag,
-            "image_digests": _read(lambda: list((node.image(container.image_id) or {}).get("RepoDigests") or [])),
-            "patches": _read(lambda: _outcomes(patches.manifest_in(node, container))),
+            "image_digests": read_fact(lambda: list((node.image(container.image_id) or {}).get("RepoDigests") or [])),
+            "patches": read_fact(lambda: _outcomes(patches.manifest_in(node, container))),
             "argv": comparison.public(container.argv, self._committed),
             "started_at": container.started_at,
             "restart_policy": container.restart_policy,
@@ -116,8 +116,8 @@ class Evidence:
         if effect.asked_for(container.argv):
             self.record[key]["graph_effective"] = self._effect(container)
         self.record["versions"] = {
-            "docker": _read(lambda: str(node.version()["Version"])),
-            "compose": _read(lambda: node.run(self.context.project.version()).strip()),
+            "docker": read_fact(lambda: str(node.version()["Version"])),
+            "compose": read_fact(lambda: node.run(self.context.project.version()).strip()),
             "vllm": client.version(self.context.site.url) or {"unknown": "GET /version did not answer"},
             "driver": facts.nvidia_driver().as_json(),
             "kernel": facts.kernel(),
@@ -125,7 +125,7 @@ class Evidence:
         self.save()
 
     def _effect(self, container: Container) -> dict[str, Any]:
-        log = _read(lambda: self.context.node.log(container.id).decode("utf-8", "replace"))
+        log = read_fact(lambda: self.context.node.log(container.id).decode("utf-8", "replace"))
         return effect.recorded(log) if isinstance(log, str) else {"value": log, "log_line": ""}
 
     def smoke(self, judged: list[Judged], key: str = "smoke") -> None:
@@ -197,7 +197,7 @@ def files_since(directory: Path, since: float) -> Any:
 
     Or why that is unknown: a profiler's files can belong to another user.
     """
-    return _read(lambda: _list_files(directory, since))
+    return read_fact(lambda: _list_files(directory, since))
 
 
 def _list_files(directory: Path, since: float) -> list[dict[str, Any]]:
@@ -211,7 +211,7 @@ def _list_files(directory: Path, since: float) -> list[dict[str, Any]]:
     return found
 
 
-def _read(read: Callable[[], Any]) -> Any:
+def read_fact(read: Callable[[], Any]) -> Any:
     """A fact for the record, or why it is unknown: what only describes never breaks off what it describes."""
     try:
         return read()

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gb10 import effect, facts, files, launch, preflight, restore, statefile
+from gb10 import effect, facts, files, launch, marks, preflight, restore, statefile
 from gb10.bench import arms, measure
 from gb10.context import Context
 from gb10.deploy import Outcome, checked, described
-from gb10.engine import client, smoke
+from gb10.engine import smoke
 from gb10.errors import FailedError, NotOnBaselineError, RefusedError, StoppedError
-from gb10.evidence import Evidence, files_since
+from gb10.evidence import Evidence
 from gb10.guard import Guard
+from gb10.node import Container
 from gb10.signals import GuardTripped, Interrupted
 from gb10.state import command_line, lease_for
+from gb10.traces import Traces
 from gb10.variables.yamlfile import near_miss
 
 SPARE_S = 600.0
@@ -33,6 +35,7 @@ class Trial:
     tripped: bool = False
     tail: str = ""
     arms: arms.Arms | None = None
+    traces: Traces | None = None
 
 
 def overlays_of(context: Context, name: str) -> list[str]:
@@ -71,11 +74,12 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0, baseline
             for container in context.node.containers(context.site.project):  # the one that preflight proved
                 evidence.record["replaced_container"] = {"id": container.id, "started_at": container.started_at}
             paths = _stored_files(context, evidence, overlays)
+            traces = Traces.begin(context, evidence, marks.place(v)) if "profile" in overlays else None
         lease = lease_for(name, overlays, "lease", _longest_s(context, name) + hold_s, baseline.key)
         guard = Guard(
             v.guard, context.signals, context.state.raw_directory() / f"{evidence.directory.name}-memory.jsonl"
         )
-        trial = Trial()
+        trial = Trial(traces=traces)
         try:
             try:
                 context.state.write_lease(lease)
@@ -113,12 +117,13 @@ def _stored_files(context: Context, evidence: Evidence, overlays: list[str]) -> 
 def _longest_s(context: Context, name: str) -> float:
     """How long an experiment may take at most: starts, and every request of its suites at its limit."""
     v = context.site.variables
-    if name not in v.measure.experiments:
-        return v.limits.ready_s + SPARE_S
-    suites = [measure.suite_of(context, each)[0] for each in (v.measure.prove, v.measure.suite) if each]
-    starts = len(v.measure.order)
-    requests = sum(case.repeat for suite in suites for case in suite.cases) * (v.measure.rounds + 1) * starts
-    return starts * v.limits.ready_s + requests * v.limits.request_s + SPARE_S
+    starts = len(v.measure.order) if arms.is_measured(context, name) else 1
+    requests = sum(
+        sum(case.repeat for case in measure.suite_of(context, suite)[0].cases) * times
+        for suite, times in arms.suites_of(context, name)
+    )
+    ends_s = v.profile.stop_grace_s if "profile" in v.experiments[name] else 0
+    return starts * v.limits.ready_s + requests * v.limits.request_s + ends_s + SPARE_S
 
 
 def _trial(
@@ -127,7 +132,8 @@ def _trial(
     overlays, v = evidence.record["overlays"], context.site.variables
     image = v.images[v.image_of(overlays)].tag
     target = launch.target_of(context, paths, context.node.image_id(image) or "")
-    measured = arms.is_measured(context, evidence.record["experiment"])
+    name, traces = evidence.record["experiment"], trial.traces
+    measured = arms.is_measured(context, name) or arms.is_profiled(context, name)
 
     def stage(stage_name: str) -> contextlib.AbstractContextManager[None]:
         lease = context.state.lease()
@@ -142,17 +148,22 @@ def _trial(
         if arm == "baseline":
             _start(context, restore.target(context, restore.stored(context)), evidence, stage, arm, first)
         else:
-            _start(context, target, evidence, stage, arm, first)
+            container = _start(context, target, evidence, stage, arm, first)
             if first:
-                _first_experiment(context, overlays, evidence, trial, stage)
+                _first_experiment(context, container, overlays, evidence, trial, stage)
         if trial.failure:
             break
         if both is not None:
             with stage(arms.stage_name(arm, "measure", first)):
-                both.measure(arm, overlays if arm == "experiment" else [])
+                own = arm == "experiment"
+                opening = traces.open if traces is not None and own else lambda window: None
+                both.measure(arm, overlays if own else [], opening)
         if hold_s > 0 and arm == "experiment" and "experiment" not in order[position + 1 :]:
             with stage("hold"):
                 _hold(context, hold_s)
+    if traces is not None:
+        with stage("stop"):
+            traces.stop()
     if both is not None and not trial.failure:
         trial.failure = both.judge()
 
@@ -164,15 +175,17 @@ def _start(
     stage: Callable[[str], contextlib.AbstractContextManager[None]],
     arm: str,
     first: bool,
-) -> None:
+) -> Container:
     """One arm's engine, freshly started. What is recorded of it is its first start."""
     container = launch.launch(context, target, lambda name: stage(arms.stage_name(arm, name, first)))
     if first:
         evidence.container(arms.CONTAINER[arm], container)
+    return container
 
 
 def _first_experiment(
     context: Context,
+    container: Container,
     overlays: list[str],
     evidence: Evidence,
     trial: Trial,
@@ -182,6 +195,10 @@ def _first_experiment(
     evidence.record["available_bytes"]["experiment_ready"] = facts.available_bytes().as_json()
     with stage("prove"):
         _prove(context, overlays, evidence, trial)
+        if trial.traces is not None:
+            trial.traces.ready(container)
+            if v.measure.profile is None:
+                trial.traces.canary()
         if v.measure.prove and evidence.record["experiment"] in v.measure.experiments and not trial.failure:
             trial.failure = arms.prove_suite(context, evidence, v.measure.prove, overlays)
 
@@ -197,23 +214,6 @@ def _prove(context: Context, overlays: list[str], evidence: Evidence, trial: Tri
         evidence.record["graph_effective"] = graphs
         whose = "graph overlay" if "graph" in overlays else "graphs of the baseline"
         context.progress.note(f"  {whose}: {effect.said(graphs)}")
-    if "profile" in overlays:
-        _profile_window(context, evidence)
-
-
-def _profile_window(context: Context, evidence: Evidence) -> None:
-    """One capture window around a canary; the profiler is stopped once, also when the canary fails."""
-    try:
-        client.profiler(context.site.url, "start")
-        try:
-            smoke.canary(context.site.url, context.site.variables)
-        finally:
-            client.profiler(context.site.url, "stop")
-    except client.RequestFailedError as error:
-        raise FailedError(
-            "profile", f"the capture window failed: {error}", "read the engine's log in the raw directory"
-        ) from None
-    evidence.record["profile"] = {"output_dir": context.site.variables.profile.output_dir}
 
 
 def _hold(context: Context, hold_s: float) -> None:
@@ -239,9 +239,12 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         evidence.smoke(restored.smoke, "smoke_after_restore")
         if trial.arms is not None:
             trial.arms.abandon(trial.failure, tripped=trial.tripped)
-        if "profile" in evidence.record:
-            output_dir = Path(context.site.variables.profile.output_dir)
-            evidence.record["profile"]["files"] = files_since(output_dir, evidence.began)
+        if trial.traces is not None:
+            lost = trial.traces.collect()
+            if lost and not trial.failure:
+                trial.failure = f"profile: {lost}"
+                evidence.record["failure"] = {"cause": trial.failure}
+                context.progress.note(f"{where}: {trial.failure}")
         statefile.update(context, evidence)
         report = checked(context, evidence)
         evidence.recovered(restored, report, f"the end of experiment {name}")

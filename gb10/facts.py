@@ -85,6 +85,16 @@ def nvidia_driver() -> Fact[str]:
     return Fact(None, "/proc/driver/nvidia/version is not there: no NVIDIA driver is loaded")
 
 
+def gpu_name() -> Fact[str]:
+    """The model of the first NVIDIA GPU, from the driver's own file."""
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        for line in _lines(str(path)):
+            key, _, value = line.partition(":")
+            if key == "Model" and value.strip():
+                return Fact(value.strip())
+    return Fact(None, "/proc/driver/nvidia/gpus names no GPU")
+
+
 def host_name() -> str:
     """The name of this node."""
     return os.uname().nodename

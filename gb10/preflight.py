@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from gb10 import contract, facts, flags, launch, patchgate, readiness, restore
+from gb10 import contract, facts, flags, launch, marks, patchgate, readiness, restore
 from gb10.comparison import ports_of
 from gb10.context import Context
 from gb10.errors import FailedError, Fault, NotOnBaselineError, RefusedError
@@ -49,6 +49,7 @@ def for_experiment(context: Context, overlays: list[str]) -> None:
     if not faults:
         faults += patchgate.image_is_patched(context, role)
         faults += patchgate.model_is_adapted(context, overlays)
+        faults += marks.refusals(context, role) if "profile" in overlays else []
         faults += _flags_are_accepted(context, overlays)
     _raise(faults)
 

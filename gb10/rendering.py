@@ -12,10 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gb10 import files
 from gb10.arguments import (
+    MARKS_DIR,
     PROFILES_DIR,
     baseline_environment,
     engine_arguments,
     graph_environment,
+    marks_environment,
+    marks_source,
     profiler_entrypoint,
 )
 from gb10.variables import Variables
@@ -42,6 +45,12 @@ def binds(v: Variables) -> list[Bind]:
     return model + mounts + [Bind(c.host, c.container, False) for c in v.caches]
 
 
+def profiler_environment(v: Variables) -> dict[str, str]:
+    """The profile overlay's environment. nsys cannot follow a forked worker."""
+    spawn = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"} if v.profile.tool == "nsys" else {}
+    return spawn | marks_environment(v)
+
+
 def literal(text: str) -> str:
     """A YAML double-quoted scalar that Compose does not interpolate: JSON, with `$` doubled."""
     return json.dumps(text, ensure_ascii=False).replace("$", "$$")
@@ -65,7 +74,10 @@ def render(v: Variables, templates: Path = REPOSITORY / "templates") -> dict[str
         "baseline_environment": baseline_environment,
         "graph_environment": graph_environment,
         "profiler_entrypoint": profiler_entrypoint,
+        "profiler_environment": profiler_environment(v),
         "profiles_dir": PROFILES_DIR,
+        "marks_dir": MARKS_DIR,
+        "marks_source": marks_source(v),
     }
     return {output: environment.get_template(f"{output}.j2").render(context).encode() for output in OUTPUTS}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,30 +28,39 @@ class Arms:
     chosen: Suite
     run: Run
     earlier: Path | None
+    alone: bool = False
     judged: bool = False
     adoption: Adoption | None = None
 
     @classmethod
     def begin(cls, context: Context, evidence: Evidence, earlier: Path | None) -> Arms:
-        """Nothing is sent yet. `earlier`: a run whose baseline stands in for this one's."""
+        """Nothing is sent yet. `earlier`: a run whose baseline stands in for this one's.
+
+        Under the profiler the experiment is the only arm: its timings are compared with those of another profiled run,
+        by `make compare`, and give no verdict.
+        """
         wanted = context.site.variables.measure
-        chosen, digest = measure.suite_of(context, str(wanted.suite))
-        run = Run.begin(context, evidence.directory, str(wanted.suite), digest, wanted.rounds)
-        return cls(context, evidence, chosen, run, earlier)
+        alone = is_profiled(context, evidence.record["experiment"])
+        name = str(wanted.profile if alone else wanted.suite)
+        chosen, digest = measure.suite_of(context, name)
+        run = Run.begin(context, evidence.directory, name, digest, chosen.rounds if alone else wanted.rounds)
+        return cls(context, evidence, chosen, run, earlier, alone)
 
     @property
     def order(self) -> list[str]:
         """Which arm is started when: of measure.order, without the baseline where an earlier run stands for it."""
         names = {"A": "baseline", "B": "experiment"}
         order = [names[letter] for letter in self.context.site.variables.measure.order]
-        return order if self.earlier is None else ["experiment"]
+        return ["experiment"] if self.alone or self.earlier is not None else order
 
-    def measure(self, name: str, overlays: list[str]) -> None:
-        """One arm on the engine that serves now. What was measured is kept, however it ends."""
-        self.run.arm(name, overlays, self.evidence.record[CONTAINER[name]], self.chosen)
+    def measure(self, name: str, overlays: list[str], opening: Callable[[str], None] = lambda window: None) -> None:
+        """One arm on the engine that serves now. What was measured is kept, however it ends. `opening`: see `Run.arm`."""
+        self.run.arm(name, overlays, self.evidence.record[CONTAINER[name]], self.chosen, opening=opening)
 
     def judge(self) -> str:
         """Compare the arms, tell the verdict, and return why the experiment failed: wrong answers in either arm, or ''."""
+        if self.alone:
+            return self._told()
         found, self.adoption = command.compared(self.context, self.run, self.earlier)
         self.judged = True
         verdict, note = found["verdict"], self.context.progress.note
@@ -59,9 +69,22 @@ class Arms:
         note(f"  report: {self.run.directory / 'report.html'}")
         return wrong_words(command.wrong_of(self.run.lines))
 
+    def _told(self) -> str:
+        """The end of an arm that stands alone: a report, and no verdict."""
+        self.judged = True
+        command.write_report(self.run.directory, self.run.record, self.run.lines, None)
+        counted = [line for line in self.run.lines if line["round"] > 0]
+        right, traced = sum(bool(line["right"]) for line in counted), sum(line["phase"] == "traced" for line in counted)
+        note = self.context.progress.note
+        note(
+            f"  {self.run.record['suite']['name']}: {right} of {len(counted)} right, {traced} of them traced; no verdict under a profiler"
+        )
+        note(f"  report: {self.run.directory / 'report.html'}")
+        return wrong_words(command.wrong_of(self.run.lines))
+
     def abandon(self, why: str, *, tripped: bool) -> None:
         """When it was not measured to its end: say so in the run, and report what there is. Called after the restore; never raises."""
-        if self.judged:
+        if self.judged or not self.run.record["order"]:  # nothing was sent: there is no run to report
             return
         try:
             self.run.record["partial"] = self.run.record["partial"] or f"the experiment ended before its end ({why})"
@@ -74,20 +97,40 @@ class Arms:
 
 
 def is_measured(context: Context, experiment: str) -> bool:
-    """Are the arms of this experiment measured?"""
+    """Are both arms of this experiment measured?"""
     wanted = context.site.variables.measure
-    return experiment in wanted.experiments and wanted.suite is not None
+    return experiment in wanted.experiments and wanted.suite is not None and not is_profiled(context, experiment)
+
+
+def is_profiled(context: Context, experiment: str) -> bool:
+    """Is it an experiment under the profiler that is asked the suite of measure.profile?"""
+    v = context.site.variables
+    return "profile" in v.experiments[experiment] and v.measure.profile is not None
+
+
+def suites_of(context: Context, experiment: str) -> list[tuple[str, int]]:
+    """The suites that an experiment is asked after smoke, each with how often its rounds are sent (warm-up included)."""
+    wanted = context.site.variables.measure
+    if is_profiled(context, experiment):
+        name = str(wanted.profile)
+        return [(name, measure.suite_of(context, name)[0].rounds + 1)]
+    if experiment not in wanted.experiments:
+        return []
+    return [(name, (wanted.rounds + 1) * len(wanted.order)) for name in (wanted.prove, wanted.suite) if name]
 
 
 def refuse(context: Context, experiment: str, earlier: Path | None) -> None:
     """What of an experiment's measuring cannot work, before anything is touched. Raises `RefusedError` or `VariablesError`."""
-    v = context.site.variables
     if earlier is not None and not is_measured(context, experiment):
+        if is_profiled(context, experiment):
+            what = f"{experiment} is measured under the profiler, without a baseline arm"
+            raise RefusedError(
+                "--baseline-run", what, "leave the option out; compare two profiled runs with: make compare"
+            )
         what = f"{experiment} is not measured, so no baseline is needed"
         raise RefusedError("--baseline-run", what, "add it to measure.experiments, or leave the option out")
-    if experiment in v.measure.experiments:
-        for name in filter(None, (v.measure.prove, v.measure.suite)):
-            measure.refuse_beyond_verified(context, name, "name a shorter one in measure, in vars.yaml")
+    for name, _ in suites_of(context, experiment):
+        measure.refuse_beyond_verified(context, name, "name a shorter one in measure, in vars.yaml")
     if earlier is not None:
         _stands_in(context, earlier)
 

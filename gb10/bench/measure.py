@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,13 @@ class Run:
         chosen: Suite,
         *,
         stop_on_failure: bool = False,
+        opening: Callable[[str], None] = lambda window: None,
     ) -> list[dict[str, Any]]:
         """Run the suite against the engine that serves now, as one arm. What was measured is kept however it ends.
 
         An arm that was measured before (A-B-B-A) goes on counting its rounds; what is recorded of it is its first start.
-        `container`: its record in the evidence, whose arguments hold nothing that is not committed.
+        `container`: its record in the evidence, whose arguments hold nothing that is not committed. `opening`: told of each
+        capture window before it is opened.
         """
         v, url = self.context.site.variables, self.context.site.url
         block = counters.block_size(url)
@@ -115,7 +118,12 @@ class Run:
         limits = Limits(v.limits.request_s * STALL_FACTOR, v.limits.request_s)
         marks = (records.PROFILER,) if "profile" in overlays else ()
         watch = gpu.Watch()
-        target = Target(name, url, v.model.served_name, limits, marks, watch.marks)
+
+        def window(case: str) -> None:
+            self.event(name, f"capture window {case}")
+            opening(case)
+
+        target = Target(name, url, v.model.served_name, limits, marks, watch.marks, window)
         measured: list[dict[str, Any]] = []
         path = self.directory / "requests.jsonl"
         self.event(name, "begins")

@@ -18,6 +18,7 @@ from gb10.bench.records import PROFILER
 from gb10.bench.suite import Request, Suite
 from gb10.engine import client, oracle, stream
 from gb10.engine.stream import Completion
+from gb10.errors import FailedError
 
 SCHEMA = 1
 
@@ -40,6 +41,8 @@ class Target:
     limits: Limits
     marks: tuple[str, ...] = ()
     marked: Callable[[int, int], list[str]] = lambda sent_ns, ended_ns: []
+    opening: Callable[[str], None] = lambda window: None
+    """Told the name of each capture window before it is opened."""
 
     @property
     def profiled(self) -> bool:
@@ -107,14 +110,27 @@ def _group(
 @contextlib.contextmanager
 def _window(target: Target, request: Request) -> Iterator[None]:
     """A capture window of the profiler around a traced case; stopped once, also when the case fails."""
-    if not request.case.traced:
+    case = request.case
+    if not case.traced:
         yield
         return
-    client.profiler(target.url, "start")
+    name = case.name if case.repeat == 1 else f"{case.name}-{request.index + 1}"
+    target.opening(name)
+    _profiler(target, "start", name)
     try:
         yield
     finally:
-        client.profiler(target.url, "stop")
+        _profiler(target, "stop", name)
+
+
+def _profiler(target: Target, word: str, window: str) -> None:
+    try:
+        client.profiler(target.url, word)
+    except client.RequestFailedError as error:
+        mend = "read the engine's log in the raw directory"
+        raise FailedError(
+            f"capture window {window}", f"could not be {'opened' if word == 'start' else 'closed'} ({error})", mend
+        ) from None
 
 
 def _group_speed(answers: list[Completion]) -> float | None:

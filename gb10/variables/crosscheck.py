@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
 from gb10.variables import toolcalls
+from gb10.variables.finding import Finding
 from gb10.variables.model import Expect, Graph, Variables
 from gb10.variables.owned import OWNED_FLAGS
+from gb10.variables.profiling import marks_are_told_apart, profiler_is_complete, traced_suite_fits
 from gb10.variables.yamlfile import KeyPath, near_miss
 
 OVERLAYS = ("graph", "profile")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong at `path`, and what to do; a warning does not refuse the file."""
-
-    path: KeyPath
-    what: str
-    mend: str
-    warning: bool = False
 
 
 def findings(variables: Variables, site: Path) -> list[Finding]:
@@ -197,17 +188,6 @@ def experiments_name_overlays(v: Variables, site: Path) -> Iterator[Finding]:
             yield Finding(path, f"[{', '.join(overlays)}] names an overlay twice", "list each once")
 
 
-def profiler_is_complete(v: Variables, site: Path) -> Iterator[Finding]:
-    if v.profile.tool == "nsys":
-        for key in ("nsys_dir", "graph_trace"):
-            if getattr(v.profile, key) is None:
-                yield Finding(("profile", key), "is empty although profile.tool is nsys", "fill it in")
-    else:
-        for key in ("nsys_dir", "graph_trace"):
-            if getattr(v.profile, key) is not None:
-                yield Finding(("profile", key), "is set although profile.tool is torch", "make it null")
-
-
 def health_waits_long_enough(v: Variables, site: Path) -> Iterator[Finding]:
     if v.limits.ready_s < v.health.start_period_s:
         yield Finding(
@@ -279,7 +259,7 @@ def arguments_are_not_repeated(v: Variables, site: Path) -> Iterator[Finding]:
 
 
 def measured_suites_are_there(v: Variables, site: Path) -> Iterator[Finding]:
-    for key in ("prove", "suite"):
+    for key in ("prove", "suite", "profile"):
         name = getattr(v.measure, key)
         if name is not None and not (site / "suites" / f"{name}.yaml").is_file():
             known = sorted(path.stem for path in (site / "suites").glob("*.yaml"))
@@ -318,9 +298,11 @@ RULES = (
     environment_is_public_and_has_no_key_of_its_own,
     sizes_can_be_captured,
     profiler_is_complete,
+    marks_are_told_apart,
     experiments_name_overlays,
     health_waits_long_enough,
     guard_has_two_floors,
     measured_suites_are_there,
+    traced_suite_fits,
     smoke_cases_are_judged,
 )

@@ -189,6 +189,16 @@ def the_profilers_mount(box: Sandbox) -> Iterator[None]:
 
 
 @breaks(
+    "no profiler is left",
+    "expected no argument, mount or variable of a profiler, found PYTHONPATH",
+    also={"every environment is the baselines", STALE},
+)
+def the_marks_on_pythons_path(box: Sandbox) -> Iterator[None]:
+    with recreated(box, environment={"PYTHONPATH": "/opt/gb10-marks"}):
+        yield
+
+
+@breaks(
     "no profiler can be started",
     "expected 404 from /start_profile, found 405",
     also={"every argument is the baselines", "no profiler is left", STALE},

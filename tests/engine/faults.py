@@ -60,6 +60,7 @@ class Faults:
     graph_downgraded: bool = False
     graph_silent: bool = False
     auto_breakable: bool = False
+    no_trace: int | None = None
 
     @property
     def first_token_s(self) -> float:
