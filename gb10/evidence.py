@@ -182,7 +182,15 @@ class Evidence:
         """Raw files of this command: they may hold arguments and secrets and stay in the state directory (0700)."""
         head = {"schema": SCHEMA, "kind": "manifest", "at": now()}
         raw = self.context.state.directory / "raw"
-        return head | {"directory": str(raw), "files": files_since(raw, self.began)}
+        manifest = head | {"directory": str(raw), "files": files_since(raw, self.began)}
+        profile = self.record.get("profile")
+        if profile is not None:
+            facts_of = {key: profile[key] for key in ("tool", "tool_version", "graph_trace", "gpu", "driver")}
+            facts_of["export_schema"] = profile.get("summary", {}).get("export_schema")
+            facts_of["argv"] = self.record.get("experiment_container", {}).get("argv")
+            traces = {"directory": profile["output_dir"], "files": profile.get("files", [])}
+            manifest["traces"] = traces | facts_of
+        return manifest
 
     def _write(self, name: str, document: dict[str, Any]) -> None:
         """A full disk is told, and never breaks off a restore; nor does text that is none (an engine's lone surrogate)."""

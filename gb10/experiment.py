@@ -237,14 +237,15 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         restored = restore.restore(context, lambda stage_name: evidence.stage(f"restore, {stage_name}"))
         evidence.container("baseline", restored.container)
         evidence.smoke(restored.smoke, "smoke_after_restore")
-        if trial.arms is not None:
-            trial.arms.abandon(trial.failure, tripped=trial.tripped)
         if trial.traces is not None:
             lost = trial.traces.collect()
+            trial.traces.summarise()
             if lost and not trial.failure:
                 trial.failure = f"profile: {lost}"
                 evidence.record["failure"] = {"cause": trial.failure}
                 context.progress.note(f"{where}: {trial.failure}")
+        if trial.arms is not None:
+            trial.arms.end(trial.failure, tripped=trial.tripped)
         statefile.update(context, evidence)
         report = checked(context, evidence)
         evidence.recovered(restored, report, f"the end of experiment {name}")

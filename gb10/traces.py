@@ -10,6 +10,7 @@ import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gb10 import facts, marks
 from gb10.compose import Command
@@ -132,6 +133,32 @@ class Traces:
         more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
         killed = "; its engine had to be killed" if record["ended"].get("killed") else ""
         return f"window {lost[0]}{more} left no trace in {self.directory}{killed}"
+
+    def summarise(self) -> None:
+        """Read the windows into profile.json and profile.md, for the report too. Never raises: the traces can be read again later."""
+        record = self.evidence.record["profile"]
+        record["summary"] = read_fact(self._summary)
+
+    def _summary(self) -> dict[str, Any]:
+        try:
+            from gb10.profile import summary  # its packages are an extra: a node can record without them
+        except ModuleNotFoundError as error:
+            return {"unknown": f"the packages for reading traces are not installed ({error.name} is missing)"}
+        record, profile = self.evidence.record["profile"], self.context.site.variables.profile
+        windows = [
+            (window["name"], [self.directory / file["name"] for file in window["files"]])
+            for window in record["windows"]
+        ]
+        nsys = Path(profile.nsys_dir) / "bin/nsys" if profile.nsys_dir else None
+        note = self.context.progress.note
+        read = summary.summarise(windows, self.evidence.directory, self.context.progress.waiting, nsys)
+        for line in read.lines():
+            note(f"  {line}")
+        if read.report is None:
+            why = "; ".join(f"{one['file']} {one['why']}" for one in read.not_read) or "no window left a trace"
+            return {"unknown": why}
+        capture = read.report["windows"][0]["capture"]
+        return {"file": summary.FILE, "export_schema": capture["schema"], "not_read": read.not_read}
 
     def _assigned(self, new: set[str]) -> list[tuple[str, set[str]]]:
         """nsys numbers its reports; the torch profiler of each process writes its file when a window is closed."""

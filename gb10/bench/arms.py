@@ -82,16 +82,19 @@ class Arms:
         note(f"  report: {self.run.directory / 'report.html'}")
         return wrong_words(command.wrong_of(self.run.lines))
 
-    def abandon(self, why: str, *, tripped: bool) -> None:
-        """When it was not measured to its end: say so in the run, and report what there is. Called after the restore; never raises."""
-        if self.judged or not self.run.record["order"]:  # nothing was sent: there is no run to report
+    def end(self, why: str, *, tripped: bool) -> None:
+        """After the restore: a run that was not measured to its end says so, and the report has what came since. Never raises."""
+        compared = self.judged and not self.alone
+        if compared or not self.run.record["order"]:  # nothing was sent: there is no run to report
             return
+        record = self.run.record
         try:
-            self.run.record["partial"] = self.run.record["partial"] or f"the experiment ended before its end ({why})"
-            if tripped and self.run.record["order"]:
-                self.run.record["arms"][self.run.record["order"][-1]]["guard_tripped"] = why
-            self.run.save()
-            command.write_report(self.run.directory, self.run.record, self.run.lines, None)
+            if not self.judged:
+                record["partial"] = record["partial"] or f"the experiment ended before its end ({why})"
+                if tripped:
+                    record["arms"][record["order"][-1]]["guard_tripped"] = why
+                self.run.save()
+            command.write_report(self.run.directory, record, self.run.lines, None)
         except Exception as error:
             self.context.progress.note(f"the unfinished run could not be reported ({type(error).__name__}: {error})")
 

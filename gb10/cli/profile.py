@@ -131,7 +131,7 @@ def verify_manifest_command(terminal: Terminal, manifest: Path) -> int:
     checked, faults = command.verify_manifest(manifest)
     for fault in faults:
         err(str(fault))
-    out(f"{checked - len(faults)} of {checked} files as recorded")
+    out(f"{max(checked - len(faults), 0)} of {checked} files as recorded")
     return EXIT_FAILED if faults else EXIT_OK
 
 

@@ -126,13 +126,14 @@ def verify_manifest(path: Path) -> tuple[int, list[Fault]]:
     path = path / "manifest.json" if path.is_dir() else path
     try:
         manifest = json.loads(path.read_bytes())
-        directory, entries = Path(manifest["directory"]), manifest["files"]
-        listed = [(directory / entry["name"], entry["size_bytes"], entry["sha256"]) for entry in entries]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RefusedError(
-            str(path), "is not a manifest that can be read", "name a manifest.json of the evidence"
-        ) from None
-    faults: list[Fault] = []
+        parts = [part for part in (manifest, manifest.get("traces")) if part is not None]
+        listed = [entry for part in parts for entry in _entries(part)]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        mend = "name a manifest.json of the evidence"
+        raise RefusedError(str(path), "is not a manifest that can be read", mend) from None
+    mend = "the files were not listed then; look at them by hand"
+    unknown = [part["files"]["unknown"] for part in parts if isinstance(part["files"], dict)]
+    faults = [Fault(str(path), f"does not know its files ({why})", mend) for why in unknown]
     for file, size, sha256 in listed:
         try:
             with file.open("rb") as content:
@@ -150,3 +151,11 @@ def verify_manifest(path: Path) -> tuple[int, list[Fault]]:
             what = f"is not what was recorded ({found} bytes, SHA-256 {digest[:12]}; recorded {size}, {sha256[:12]})"
             faults.append(Fault(str(file), what, "it was changed since: do not rely on it"))
     return len(listed), faults
+
+
+def _entries(part: dict[str, Any]) -> list[tuple[Path, int, str]]:
+    """File, size and SHA-256 of each entry; where the list itself is unknown there is none."""
+    if isinstance(part["files"], dict):
+        return []
+    directory = Path(part["directory"])
+    return [(directory / entry["name"], entry["size_bytes"], entry["sha256"]) for entry in part["files"]]

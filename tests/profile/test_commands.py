@@ -141,6 +141,25 @@ def test_a_changed_and_a_missing_raw_file_are_named(tmp_path: Path) -> None:
     assert second.startswith(f"{raw}/window.2.sqlite: cannot be read (No such file or directory); look for a copy")
 
 
+def test_traces_of_an_experiment_are_checked_with_the_raw_files(tmp_path: Path) -> None:
+    raw = manifest(tmp_path)
+    document = json.loads((tmp_path / "manifest.json").read_text())
+    document["traces"] = {"directory": str(raw), "files": [document["files"].pop()]}
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    assert run("verify-manifest", tmp_path).stdout == "2 of 2 files as recorded\n"
+    (raw / "window.2.sqlite").write_bytes(b"another")
+    assert "window.2.sqlite: is not what was recorded" in run("verify-manifest", tmp_path, code=1).stderr
+
+
+def test_a_manifest_that_does_not_know_its_files_is_not_green(tmp_path: Path) -> None:
+    document = {"kind": "manifest", "directory": "/nowhere", "files": {"unknown": "PermissionError"}}
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    assert (
+        "does not know its files (PermissionError); the files were not listed"
+        in run("verify-manifest", tmp_path, code=1).stderr
+    )
+
+
 def test_a_manifest_that_is_none_is_refused(tmp_path: Path) -> None:
     assert "is not a manifest that can be read" in run("verify-manifest", tmp_path, code=2).stderr
 
