@@ -281,3 +281,20 @@ def test_an_image_with_a_python_path_of_its_own_is_told_and_not_overruled(sandbo
     sandbox.render()
     assert sandbox.gb10("deploy-baseline").code == 0
     assert sandbox.gb10("try", "profile", "--dry-run").code == 0
+
+
+def test_two_profiled_experiments_are_compared_with_each_other_and_give_no_verdict(sandbox: Sandbox) -> None:
+    assert sandbox.gb10("deploy-baseline").code == 0
+    for name in ("profile", "graph-profile"):
+        result = sandbox.gb10("try", name)
+        assert result.code == 0, result.err
+        assert "no verdict under a profiler" in result.err
+    eager, graph = (max((sandbox.site / "evidence").glob(f"*-try-{name}")) for name in ("profile", "graph-profile"))
+    result = sandbox.gb10("compare", str(eager), str(graph), "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert found["verdict"]["decision"] == "none"
+    assert found["inputs_equal"] is True
+    assert any("Both ran with a profiler attached" in sentence for sentence in found["sentences"])
+    metrics = {case["case"]: bool(case["metrics"]) for case in found["cases"]}
+    assert metrics == dict.fromkeys(["short", "long-first", "long-again"], True) | dict.fromkeys(WINDOWS, False)
