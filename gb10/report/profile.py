@@ -27,8 +27,10 @@ def profile(given: Json) -> Json:
     rows = [_overview(plain(one.get("name")), one) for one in windows]
     if len(rows) > 1:
         rows.append(_overview("in total", table(given.get("total"))))
-    overview = _table("The windows", OVERVIEW, rows)
-    return {"meaning": MEANING, "overview": overview, "windows": [_window(i, one) for i, one in enumerate(windows)]}
+    seen = any(one.get("gpu_span_ns") is not None for one in windows)
+    overview = _table("The windows", OVERVIEW, rows if seen else [])
+    meaning = MEANING if seen else "No window holds GPU activity: what follows is the CPU's side alone."
+    return {"meaning": meaning, "overview": overview, "windows": [_window(i, one) for i, one in enumerate(windows)]}
 
 
 def compared(given: Json) -> Json:

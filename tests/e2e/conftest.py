@@ -32,9 +32,9 @@ SCHEMA = ROOT / "docs/schemas/evidence.schema.json"
 EVIDENCE = {"record.json", "recovery.json", "manifest.json", "checks.json", "checks.xml"} | {
     f"{name}.yaml" for name in ("compose", "graph", "profile")
 }
-EVIDENCE |= {"requests.jsonl", "run.json", "comparison.json", "report.html", "report.md"}
+EVIDENCE |= {"requests.jsonl", "run.json", "comparison.json", "report.html", "report.md", "profile.json", "profile.md"}
 SCHEMAS = {"record.json": "evidence", "recovery.json": "evidence", "manifest.json": "evidence"}
-SCHEMAS |= {"run.json": "run", "comparison.json": "comparison", "requests.jsonl": "request"}
+SCHEMAS |= {"profile.json": "profile", "run.json": "run", "comparison.json": "comparison", "requests.jsonl": "request"}
 """Which schema of docs/schemas/ a file has to fit; of a .jsonl file each line."""
 PLANTED = "hf_planted_secret_0123456789"
 """In the environment of every command of the tests; nothing that is printed or committed may hold it."""

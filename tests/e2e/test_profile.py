@@ -9,6 +9,8 @@ import gzip
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.docker
 
 WINDOWS = ["traced-short", "traced-long-first", "traced-long-again"]
 MARKS = ["step", "prepare", "dispatch", "forward", "sample"]
+GB10 = [sys.executable, "-m", "gb10"]
 ONLY_PROFILED = "TEST_ENGINE_ONLY_WITH: --profiler-config"
 REQUEST = "api:Handler._chat"
 """A function of the test engine."""
@@ -89,11 +92,70 @@ def test_the_profile_experiment_records_its_suite_with_marks_and_leaves_no_profi
         assert dispatched[f"dispatch:actual={prefill},padded={prefill},mode=NONE"] == 1, (
             "the prompt without what was cached"
         )
-    print({window: sorted(names.items()) for window, names in ranges.items()})
+    read_at_the_end(vllm, directory, ranges)
 
     assert httpx.post(f"http://127.0.0.1:{vllm.port}/start_profile").status_code == 404
     assert vllm.checks()["no profiler is left"][0] == "passed"
     assert all("GB10_MARKS" not in entry for entry in vllm.container().raw["Config"]["Env"])
+    vllm.assert_on_baseline()
+
+
+def read_at_the_end(vllm: Sandbox, directory: Path, ranges: dict[str, Counter[str]]) -> None:
+    """What the experiment made of its traces: numbers that agree with the ranges, a section of its report, a manifest that holds."""
+    found = json.loads((directory / "profile.json").read_text())
+    assert [window["name"] for window in found["windows"]] == WINDOWS
+    for window in found["windows"]:
+        assert {row["name"]: row["count"] for row in window["nvtx"]} == ranges[window["name"]]
+        counted = {
+            f"dispatch:actual={row['actual']},padded={row['padded']},mode={row['mode']}": row["count"]
+            for row in window["dispatches"]
+        }
+        assert counted == {name: n for name, n in ranges[window["name"]].items() if name.startswith("dispatch:")}
+        assert window["steps"]["count"] == sum(counted.values())
+        assert window["gpu_busy_ns"] is None, "there is no GPU here: unknown, and not zero"
+        assert {"field": "gpu_busy_ns", "why": "the trace holds no GPU activity"} in window["unknown"]
+    left_out = vllm.evidence()["profile"]["summary"]["not_read"]
+    assert {one["why"] for one in left_out} <= {"holds neither GPU activity nor ranges"}, "the front end's own traces"
+    page = (directory / "report.html").read_text()
+    assert all(f"Window {name}" in page for name in WINDOWS)
+    assert "mode=NONE" in page
+    profile = vllm.evidence()["profile"]
+    raw = Path(profile["output_dir"]) / profile["windows"][0]["files"][-1]["name"]
+    manifest = subprocess.run(
+        [*GB10, "profile", "verify-manifest", str(directory)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert manifest.returncode == 0, manifest.stderr
+    kept = raw.read_bytes()
+    raw.write_bytes(kept[:-1])
+    try:
+        changed = subprocess.run(
+            [*GB10, "profile", "verify-manifest", str(directory)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+    finally:
+        raw.write_bytes(kept)
+    assert changed.returncode == 1
+    assert f"{raw.name}: is not what was recorded" in changed.stderr
+
+
+def test_graphs_under_the_profiler_are_recorded_too_and_set_beside_the_eager_profile(vllm: Sandbox) -> None:
+    """After the eager profile above. On the CPU the graph overlay is applied and not effective: every dispatch says NONE."""
+    result = vllm.gb10("try", "graph-profile")
+    assert result.code == 0, result.err
+    assert "graph overlay: applied, not effective" in result.err
+    eager, graph = (max((vllm.site / "evidence").glob(f"*-try-{name}")) for name in ("profile", "graph-profile"))
+    words = [*GB10, "profile", "compare", str(eager), str(graph), "--json"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [window["name"] for window in found["windows"]] == WINDOWS
+    forward = next(row for row in found["windows"][0]["nvtx"] if row["name"] == "forward")
+    assert min(forward[side]["count"] for side in ("eager", "graph")) >= 3
+    modes = {
+        row["mode"]
+        for window in json.loads((graph / "profile.json").read_text())["windows"]
+        for row in window["dispatches"]
+    }
+    assert modes == {"NONE"}
     vllm.assert_on_baseline()
 
 
