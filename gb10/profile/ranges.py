@@ -1,6 +1,6 @@
 """What the ranges of the CPU tell: time by name, its overlap with the GPU, dispatches with their padding, scheduled steps. Called by window.py.
 
-Names with values are `dispatch:actual=3,padded=4,mode=PIECEWISE` (our marks) and `execute_context_1(4)_generation_2(6)` (vLLM's own).
+Names with values are `dispatch:actual=3,padded=4,mode=PIECEWISE` (our marks; also `dispatch-v2:...`) and `execute_context_1(4)_generation_2(6)` (vLLM's own).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from gb10.profile.spans import LATEST, Array, union_of
 from gb10.profile.trace import Ranges
 
-DISPATCH = "dispatch:"
+DISPATCH = re.compile(r"dispatch[\w.-]*:(.*)")
 EXECUTE = re.compile(r"execute_context_(\d+)\((\d+)\)_generation_(\d+)\((\d+)\)$")
 
 
@@ -70,8 +70,9 @@ def dispatches(named: list[Named]) -> list[dict[str, Any]]:
     """Dispatches by (actual tokens, padded tokens, mode), the most frequent first. A value that is not there is None."""
     counted: dict[tuple[int | None, int | None, str | None], int] = {}
     for each in named:
-        if each.name.startswith(DISPATCH):
-            pairs = dict(part.partition("=")[::2] for part in each.name.removeprefix(DISPATCH).split(","))
+        shown = DISPATCH.match(each.name)
+        if shown:
+            pairs = dict(part.partition("=")[::2] for part in shown[1].split(","))
             key = (_number(pairs.get("actual")), _number(pairs.get("padded")), pairs.get("mode"))
             counted[key] = counted.get(key, 0) + each.count
     rows = [

@@ -239,3 +239,21 @@ def test_a_name_with_a_version_of_the_call_is_still_a_launch(tmp_path: Path) -> 
         (3, 4, "cudaGraphLaunchSomethingElse"),
     ]
     assert read(made.export(Rows(kernels=[Work(0, 5)], calls=calls), tmp_path / "t.sqlite"))["graph_launches"] == 3
+
+
+def test_dispatches_of_several_dispatchers_are_counted_together_and_what_is_missing_stays_unknown(
+    tmp_path: Path,
+) -> None:
+    names = [
+        "dispatch",
+        "dispatch:actual=3,padded=4,mode=FULL",
+        "dispatch-v2:actual=3,padded=4,mode=FULL",
+        "dispatch:actual=?,mode=NONE",
+    ]
+    found = read(made.export(Rows(marks=[Mark(n, n, name) for n, name in enumerate(names)]), tmp_path / "t.sqlite"))
+    assert found["dispatches"] == [
+        {"actual": 3, "padded": 4, "mode": "FULL", "count": 2},
+        {"actual": None, "padded": None, "mode": "NONE", "count": 1},
+    ]
+    assert found["padding_waste"] is None
+    assert found["steps"] is None
