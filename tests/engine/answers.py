@@ -13,8 +13,10 @@ from itertools import cycle, islice
 from typing import Any
 
 PIECE = re.compile(r"\s?\w{1,4}|\s?[^\w\s]|\s")
-SUM = re.compile(r"(\d+)\s*([+*-])\s*(\d+)")
-OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
+SUM = re.compile(r"(\d+)\s*([-+*/])\s*(\d+)")
+LOOKED_UP = re.compile(r"how many (\w+) from (\w+) in the (.+) are there\?")
+"""What is asked of an inventory that stands before the question (gb10/bench/archive.py)."""
+OPERATORS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.floordiv}
 TEMPLATE_TOKENS = 4
 """Tokens that the chat template adds to each message."""
 
@@ -79,6 +81,14 @@ def _text_answer(question: str, is_wrong: bool) -> str:
     if found:
         left, sign, right = found.groups()
         return f"{left} {sign} {right} = {OPERATORS[sign](int(left), int(right)) + is_wrong}"
+    asked = LOOKED_UP.search(question)
+    if asked:
+        thing, place, where = asked.groups()
+        line = re.search(rf"The {re.escape(where)} holds (\d+) {re.escape(thing)} from {re.escape(place)}\.", question)
+        return f"{int(line[1]) + is_wrong}" if line else "There are none."
+    function = re.search(r"Python function `?(\w+)", question)
+    if function and not is_wrong:
+        return f"def {function[1]}(values): ..."
     if "capital of france" in question.casefold():
         return "Rome" if is_wrong else "Paris"
     return "It is a kind of cheese." if is_wrong else f"You said: {question[-60:]}"
@@ -89,6 +99,7 @@ def _tool_call(body: dict[str, Any], question: str, is_wrong: bool) -> tuple[str
     if not requires_tool(body):
         return None
     function = body["tools"][0]["function"]
+    question = question.rpartition("\n\n")[2]  # what stands behind an inventory
     names = iter(re.findall(r"(?<=\w )[A-Z]\w+", question))
     numbers = iter(re.findall(r"\d+", question))
     arguments: dict[str, Any] = {}
