@@ -50,7 +50,10 @@ class Traces:
             "driver": facts.nvidia_driver().as_json(),
             "output_dir": profile.output_dir,
             "program": program,
-            "marks": marks.applied(context.site.variables, ""),
+            "marks": [
+                {"name": mark.name, "function": mark.function, "applied": {"unknown": "the engine did not get ready"}}
+                for mark in profile.marks
+            ],
             "ended": {"unknown": "the experiment ended before its engine was stopped"},
             "windows": [],
         }

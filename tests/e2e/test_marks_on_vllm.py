@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import ROOT
+from gb10 import marks
+from gb10.site import Site
+from tests.conftest import ROOT, SITES
 
 pytestmark = pytest.mark.docker
 
@@ -84,12 +86,12 @@ def mark(name: str, function: str, **show: str) -> dict[str, Any]:
 
 
 def inside(
-    tmp_path: Path, text: str, marks: list[dict[str, Any]], tool: str = "torch", future: str = ""
+    tmp_path: Path, text: str, named: list[dict[str, Any]], tool: str = "torch", future: str = ""
 ) -> tuple[Any, str]:
     """Run Python in the image with the program mounted as profile.yaml does it; its last line as JSON, and its stderr."""
     operators = OPERATORS.replace("{future}", future)
     (tmp_path / "operators.py").write_text(operators.replace('"Nothing"', "Nothing") if future else operators)
-    variables = {"GB10_MARKS": json.dumps({"tool": tool, "marks": marks}), "PYTHONPATH": "/opt/gb10-marks:/work"}
+    variables = {"GB10_MARKS": json.dumps({"tool": tool, "marks": named}), "PYTHONPATH": "/opt/gb10-marks:/work"}
     words = ["docker", "run", "--rm", "--network", "none", "--cap-drop", "ALL"]
     words += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]
     words += ["--volume", f"{ROOT}/overlays/profile:/opt/gb10-marks:ro", "--volume", f"{tmp_path}:/work:ro"]
@@ -100,8 +102,8 @@ def inside(
 
 
 def test_torch_infers_the_schema_of_a_marked_function_and_not_of_a_bare_wrapper(tmp_path: Path) -> None:
-    marks = [mark("scaled", "operators:scaled", x="arguments.x.shape"), mark("summed", "operators:summed")]
-    found, err = inside(tmp_path, INFER, marks)
+    named = [mark("scaled", "operators:scaled", x="arguments.x.shape"), mark("summed", "operators:summed")]
+    found, err = inside(tmp_path, INFER, named)
     assert found["marked"] == SCHEMA
     assert (found["called"], found["custom"]) == ([3.0, 3.0], 2.0)
     assert "We do not support positional-only args, varargs, or varkwargs" in found["bare"], (
@@ -111,8 +113,8 @@ def test_torch_infers_the_schema_of_a_marked_function_and_not_of_a_bare_wrapper(
 
 
 def test_annotations_that_are_text_are_inferred_too_where_a_common_wrapper_fails(tmp_path: Path) -> None:
-    marks = [mark("scaled", "operators:scaled"), mark("summed", "operators:summed")]
-    found, _ = inside(tmp_path, INFER, marks, future="from __future__ import annotations")
+    named = [mark("scaled", "operators:scaled"), mark("summed", "operators:summed")]
+    found, _ = inside(tmp_path, INFER, named, future="from __future__ import annotations")
     assert found["marked"] == SCHEMA
     assert (found["called"], found["custom"]) == ([3.0, 3.0], 2.0)
     assert "Unsupported type annotation Tensor. It is not a type." in found["only_wraps"]
@@ -126,7 +128,7 @@ def test_one_annotation_for_type_checkers_does_not_spoil_the_others(tmp_path: Pa
 
 
 def test_ranges_of_the_real_dispatcher_stand_in_a_torch_trace_under_their_names(tmp_path: Path) -> None:
-    marks = [
+    named = [
         mark(
             "dispatch",
             "vllm.v1.cudagraph_dispatcher:CudagraphDispatcher.dispatch",
@@ -136,10 +138,29 @@ def test_ranges_of_the_real_dispatcher_stand_in_a_torch_trace_under_their_names(
         ),
         mark("scaled", "operators:scaled", x="arguments.x.shape", factor="arguments.factor"),
     ]
-    (names, within), err = inside(tmp_path, TRACED, marks)
+    (names, within), err = inside(tmp_path, TRACED, named)
     assert names == ["dispatch", "dispatch:actual=3,padded=3,mode=NONE", "scaled:x=2x3,factor=2", "scaled:x=?,factor=2"]
     assert "aten::mul" in within, "the range is around the call"
     assert "gb10-marks: dispatch wraps vllm.v1.cudagraph_dispatcher:CudagraphDispatcher.dispatch" in err
+
+
+def test_both_sites_dispatchers_are_found_and_the_guessed_names_are_told_to_be_none(tmp_path: Path) -> None:
+    """vLLM's Python files are the same in this image as in its wheel for a GPU; the owner's PLE code is in neither."""
+    asked = [mark for path in SITES.values() for mark in Site.load(path).variables.profile.marks]
+    words = json.dumps([{"function": mark.function, "show": mark.show} for mark in asked])
+    docker = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "python3", IMAGE]
+    result = subprocess.run(
+        [*docker, "-c", marks.SCRIPT.read_text(), words], capture_output=True, text=True, check=True
+    )
+    found = {mark.function: verdict for mark, verdict in zip(asked, json.loads(result.stdout), strict=True)}
+    for function, verdict in found.items():
+        if "qwen38_ple" in function:
+            assert (verdict["outcome"], verdict["why"]) == (
+                "refused",
+                "vllm.model_executor.models has no module qwen38_ple",
+            )
+        else:
+            assert verdict["outcome"] == "found", (function, verdict)
 
 
 def test_without_a_gpu_nvtx_has_no_ranges_and_the_functions_still_answer(tmp_path: Path) -> None:
