@@ -6,7 +6,7 @@ CPU := examples/cpu
 
 .DEFAULT_GOAL := help
 .PHONY: help setup render diff doctor images deploy-baseline try try-graph try-profile try-graph-profile restore verify status \
-        acknowledge smoke prefix bench compare report demo demo-clean test test-fast lint format benchmark lock
+        acknowledge smoke prefix bench compare report profile demo demo-clean test test-fast lint format benchmark lock
 
 help: ## This help
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,8 @@ compare: setup ## Two runs against each other: A=directory B=directory
 	@$(GB10) compare $(A) $(B) --site $(SITE)
 report: setup ## The report of the newest try again, from its records: EXPERIMENT=name
 	@$(GB10) report --site $(SITE) $(if $(EXPERIMENT),--experiment $(EXPERIMENT))
+profile: setup ## What the GPU did, from traces of Nsight Systems or the torch profiler: TRACES="window.1.sqlite ..." (JSON=1)
+	@$(GB10) profile report $(TRACES) $(if $(JSON),--json)
 
 ##@ Changes the node
 deploy-baseline: setup ## Start the rendered baseline, prove it, keep its bytes (ALLOW_DIRTY=1: uncommitted files, FRESH=1: a new start)
