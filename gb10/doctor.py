@@ -206,9 +206,7 @@ def _marks(context: Context) -> Iterator[Need]:
     """Are the profiler's marked functions in the images that experiments run under the profiler?"""
     v = context.site.variables
     profiled = [overlays for overlays in v.experiments.values() if "profile" in overlays]
-    for role in sorted(
-        {"graph" if "graph" in overlays else "eager" for overlays in profiled} if v.profile.marks else ()
-    ):
+    for role in sorted({v.image_of(overlays) for overlays in profiled} if v.profile.marks else ()):
         image_id = context.node.image_id(v.images[role].tag)
         if image_id is None:
             yield Need(f"marks, {role}", "unknown", "the image is not local", "make images")

@@ -171,6 +171,10 @@ class Evidence:
         lowest, guarded = self._low_water.stop(available), self.record.get("guard", {}).get("lowest_available_bytes")
         memory["lowest"] = min(lowest.value, guarded) if lowest.value and guarded else lowest.as_json()
         self.record["failed_units"] = _failed_units()
+        self.kept()
+
+    def kept(self) -> None:
+        """Write record and manifest: at the end, and again when something was read from raw files after it."""
         self._write("manifest.json", self._manifest())
         self.save()
 

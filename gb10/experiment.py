@@ -21,6 +21,7 @@ from gb10.signals import GuardTripped, Interrupted
 from gb10.state import command_line, lease_for
 from gb10.traces import Traces
 from gb10.variables.yamlfile import near_miss
+from gb10.verify import Report
 
 SPARE_S = 600.0
 MOST_HOLD_S = 86400.0
@@ -90,16 +91,20 @@ def try_experiment(context: Context, name: str, *, hold_s: float = 0.0, baseline
                 _trial(context, paths, evidence, hold_s, trial, baseline_run)
             except Exception as error:  # also a defect of ours: nothing keeps the node from its baseline
                 trial.failure, trial.tail = described(error), getattr(error, "tail", "")
+            _stop_profiled(context, evidence, trial)
             context.signals.hold()
         except Interrupted as error:
             trial.failure, trial.interrupted = described(error), True
+            _stop_profiled(context, evidence, trial)
         except GuardTripped as error:
             launch.kill(context)
             trial.failure, trial.tripped = f"the guard ended it: {error}", True
         with context.signals.shield("restoring the baseline"):
             guard.stop()
             evidence.record["guard"] = guard.summary()
-            return _come_back(context, name, evidence, trial)
+            report = _come_back(context, name, evidence, trial)
+        _read_traces(context, evidence, trial)
+        return _outcome(name, evidence, trial, report)
 
 
 def _stored_files(context: Context, evidence: Evidence, overlays: list[str]) -> list[Path]:
@@ -136,10 +141,7 @@ def _trial(
     measured = arms.is_measured(context, name) or arms.is_profiled(context, name)
 
     def stage(stage_name: str) -> contextlib.AbstractContextManager[None]:
-        lease = context.state.lease()
-        if lease is not None:
-            context.state.write_lease(replace(lease, stage=stage_name))
-        return evidence.stage(stage_name)
+        return _stage(context, evidence, stage_name)
 
     both = trial.arms = arms.Arms.begin(context, evidence, earlier) if measured else None
     order = both.order if both is not None else ["experiment"]
@@ -161,11 +163,30 @@ def _trial(
         if hold_s > 0 and arm == "experiment" and "experiment" not in order[position + 1 :]:
             with stage("hold"):
                 _hold(context, hold_s)
-    if traces is not None:
-        with stage("stop"):
-            traces.stop()
     if both is not None and not trial.failure:
         trial.failure = both.judge()
+
+
+def _stage(context: Context, evidence: Evidence, name: str) -> contextlib.AbstractContextManager[None]:
+    """A stage of the experiment, named in the lease, the output and the evidence."""
+    lease = context.state.lease()
+    if lease is not None:
+        context.state.write_lease(replace(lease, stage=name))
+    return evidence.stage(name)
+
+
+def _stop_profiled(context: Context, evidence: Evidence, trial: Trial) -> None:
+    """End a profiled engine within its grace period, however the trial ended: what its windows recorded is written then.
+
+    A restore would kill an engine that is not healthy. What fails here is told; the restore removes the container in any case.
+    """
+    if trial.traces is None or not trial.traces.windows:
+        return
+    try:
+        with _stage(context, evidence, "stop"):
+            trial.traces.stop()
+    except Exception as error:
+        context.progress.note(f"  the profiled engine could not be stopped ({described(error)})")
 
 
 def _start(
@@ -227,8 +248,8 @@ def _hold(context: Context, hold_s: float) -> None:
         time.sleep(min(1.0, left))
 
 
-def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) -> Outcome:
-    """restore, verify, record: then the outcome, or the error whose exit code says where the node is."""
+def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) -> Report:
+    """restore, verify, record. Raises `NotOnBaselineError` when the node is not on its baseline afterwards."""
     where = f"experiment {name}"
     if trial.failure:
         context.progress.note(f"{where}: {trial.failure}")
@@ -239,7 +260,6 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         evidence.smoke(restored.smoke, "smoke_after_restore")
         if trial.traces is not None:
             lost = trial.traces.collect()
-            trial.traces.summarise()
             if lost and not trial.failure:
                 trial.failure = f"profile: {lost}"
                 evidence.record["failure"] = {"cause": trial.failure}
@@ -257,17 +277,41 @@ def _come_back(context: Context, name: str, evidence: Evidence, trial: Trial) ->
         if isinstance(error, NotOnBaselineError):
             raise
         raise NotOnBaselineError(where, described(error), "make status, then: make restore") from error
-    idle = evidence.record.get("graph_effective", {}).get("value") is False
-    passed = "passed without effect" if idle else "passed"
+    passed = "passed without effect" if _idle(evidence) else "passed"
     end = "interrupted" if trial.interrupted else "failed" if trial.failure else passed
     evidence.close(f"{end}, restored")
     statefile.update(context, evidence)
+    return report
+
+
+def _idle(evidence: Evidence) -> bool:
+    """Were graphs asked for, and not in effect?"""
+    return evidence.record.get("graph_effective", {}).get("value") is False
+
+
+def _read_traces(context: Context, evidence: Evidence, trial: Trial) -> None:
+    """The windows in numbers, for the evidence and the report. The node is back and proved: an interrupt ends only this."""
+    if trial.traces is None:
+        return
+    try:
+        with context.signals.interruptible(), context.progress.stage("reading the traces"):
+            trial.traces.summarise()
+            if trial.arms is not None:
+                trial.arms.end(trial.failure, tripped=trial.tripped)
+    except Interrupted:
+        trial.traces.not_summarised("it was interrupted")
+        context.progress.note("  read them later: make profile TRACES=...")
+
+
+def _outcome(name: str, evidence: Evidence, trial: Trial, report: Report) -> Outcome:
+    """How the experiment ended, or the error whose exit code says where the node is."""
+    where = f"experiment {name}"
     mend = f"the baseline serves again; see {evidence.directory}"
     if trial.interrupted:
         raise StoppedError(where, trial.failure, mend)
     if trial.failure:
         raise FailedError(where, trial.failure, mend, tail=trial.tail)
-    graphs = " (its graphs were not in effect)" if idle else ""
+    graphs = " (its graphs were not in effect)" if _idle(evidence) else ""
     adoption = trial.arms.adoption if trial.arms is not None else None
     further = list(adoption.lines()) if adoption is not None else []
     return Outcome(f"{where} passed{graphs}, and the baseline serves again", evidence, report, further)

@@ -53,7 +53,7 @@ def refusals(context: Context, role: str) -> list[Fault]:
 
 
 def judge(context: Context, image_id: str) -> list[dict[str, str]]:
-    """The verdict on each mark from the source in the image (about 2 s), unless these marks were judged in it before."""
+    """The verdict on each mark from the source in the image (a second or two), unless these marks were judged in it before."""
     v = context.site.variables
     asked = [{"function": mark.function, "show": mark.show} for mark in v.profile.marks]
     path = v.engine.environment.get("PYTHONPATH")
@@ -61,7 +61,7 @@ def judge(context: Context, image_id: str) -> list[dict[str, str]]:
     key = files.sha256("\0".join([image_id, words, path or "", SCRIPT.read_text()]).encode())[:24]
     known = (context.state.read_record(RECORD) or {}).get(key)
     if known:
-        return list(known)
+        return list(known["verdicts"])
     name = f"gb10-marks-{context.site.project}-{os.getpid()}"
     docker = ("docker", "run", "--rm", "--name", name, "--network", "none", "--memory", "2g", "--cap-drop", "ALL")
     further = ("--env", f"PYTHONPATH={path}") if path else ()
@@ -75,7 +75,11 @@ def judge(context: Context, image_id: str) -> list[dict[str, str]]:
         return [{"outcome": "unknown", "key": "function", "why": why, "mend": ""} for _ in asked]
     if path is not None:  # what lies there can be mounted, and this container has no mounts
         verdicts = [one | {"outcome": "unknown"} if "no module" in one["why"] else one for one in verdicts]
-    context.state.write_record(RECORD, (context.state.read_record(RECORD) or {}) | {key: verdicts})
+    record = context.state.read_record(RECORD) or {}
+    kept = {
+        one: value for one, value in record.items() if value["image"] == image_id
+    }  # of no other image, so that it stays small
+    context.state.write_record(RECORD, kept | {key: {"image": image_id, "verdicts": verdicts}})
     return list(verdicts)
 
 

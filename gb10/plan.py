@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gb10 import node
+from gb10.arguments import marks_source
 from gb10.compose import Command
 from gb10.context import Context
 from gb10.files import sha256
@@ -37,7 +38,13 @@ def for_experiment(context: Context, overlays: list[str], *, measured: bool) -> 
             f"docker rm --force {v.container.name}",
         ]
         lines += [*_commands([context.project.up([stored], UP_TIMEOUT_S)]), "# measure the baseline", *again]
+    if "profile" in overlays:
+        lines += [f"# copy the marks' program to {marks_source(v)}"] if v.profile.marks else []
+        lines.append(f"# move traces that lie in {v.profile.output_dir} to a directory there")
     lines += _commands([context.project.up([stored, *copies], UP_TIMEOUT_S)])
+    if "profile" in overlays:
+        asked = f"the suite {v.measure.profile}, its traced requests" if v.measure.profile else "a canary"
+        lines += [f"# smoke, {asked} in capture windows", "# the engine ends, and its profiler writes"]
     lines += ["# back", f"docker stop -t {grace_s} {v.container.name}", f"docker rm --force {v.container.name}"]
     return _text(context, [*lines, *_back(context, baseline, stored)])
 

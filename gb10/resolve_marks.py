@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 PROPERTIES = {"property", "cached_property", "setter", "getter", "deleter"}
+KERNELS = {"jit", "autotune", "heuristics"}
 
 
 class Refused(Exception):
@@ -275,6 +276,9 @@ def check(function, node, show):
     words = {ast.unparse(one).partition("(")[0].rpartition(".")[2] for one in node.decorator_list}
     if words & PROPERTIES:
         raise Refused(f"{node.name} is a property", "mark a function that reads it")
+    if words & KERNELS:
+        what = f"{node.name} is a kernel: it is started through an index, and runs on the GPU"
+        raise Refused(what, "mark the function that starts it")
     if isinstance(node, ast.AsyncFunctionDef):
         what = f"{node.name} is async: its range would stay open while other work runs on the same thread"
         raise Refused(what, "mark a function that it calls")

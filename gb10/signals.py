@@ -64,6 +64,15 @@ class Signals:
             self._shielded = ENDING
             raise Interrupted(self.received)
 
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Within a command whose node is back and proved: a signal ends the block, and nothing but the block."""
+        before, self._shielded = self._shielded, ""
+        try:
+            yield
+        finally:
+            self._shielded = before
+
     def hold(self) -> None:
         """From here on signals are only noted: called when the last interruptible stage is over."""
         self._shielded = self._shielded or ENDING

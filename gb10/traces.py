@@ -93,7 +93,12 @@ class Traces:
         """End the engine within its grace period, whatever its health says: nsys writes its reports when the engine has ended."""
         wanted = self.evidence.record.get("experiment_container", {}).get("id")
         container = self.context.node.container(wanted) if wanted else None
-        if container is None or not container.running:
+        if container is None:
+            return
+        if not container.running:
+            entry = {"exit_code": container.exit_code, "killed": container.exit_code == KILLED, "duration_s": 0.0}
+            self.evidence.record["profile"]["ended"] = entry
+            self._marks(container)
             return
         grace = self.context.site.variables.profile.stop_grace_s
         began = time.monotonic()
@@ -103,7 +108,7 @@ class Traces:
         ended = self.context.node.container(container.id)
         code = ended.exit_code if ended else None
         if code is not None:
-            killed = code == KILLED
+            killed = code == KILLED and duration_s >= grace
             entry = {"exit_code": code, "killed": killed, "duration_s": duration_s}
             self.evidence.record["profile"]["ended"] = entry
             if killed:
@@ -115,17 +120,22 @@ class Traces:
     def collect(self) -> str:
         """Give each window its files and move all to a directory of this experiment. Called when the engine is gone; never raises.
 
-        Returns which window left no trace, in words, or ''.
+        Returns why a window has no trace that is known, in words, or ''.
         """
         record, moved = self.evidence.record["profile"], self.evidence.directory.name
         new = self._names()
         assigned = self._assigned(new)
-        with contextlib.suppress(OSError):
+        try:
             _move(self.directory, new, moved)
+        except OSError as error:
+            record["files"] = {"unknown": f"they could not be moved to {moved} ({error.strerror})"}
+            return f"the traces in {self.directory} could not be moved ({error.strerror}); they are still there"
         found = files_since(self.directory / moved, 0)
-        known = [] if isinstance(found, dict) else found
-        known = [one | {"name": f"{moved}/{one['name']}"} for one in known]
-        record["files"] = found if isinstance(found, dict) else known
+        if isinstance(found, dict):
+            record["files"] = found
+            return f"the traces in {self.directory / moved} could not be listed ({found['unknown']})"
+        known = [one | {"name": f"{moved}/{one['name']}"} for one in found]
+        record["files"] = known
         record["windows"] = [
             {"name": name, "files": [one for one in known if one["name"].partition("/")[2] in theirs]}
             for name, theirs in assigned
@@ -139,8 +149,13 @@ class Traces:
 
     def summarise(self) -> None:
         """Read the windows into profile.json and profile.md, for the report too. Never raises: the traces can be read again later."""
-        record = self.evidence.record["profile"]
-        record["summary"] = read_fact(self._summary)
+        self.evidence.record["profile"]["summary"] = read_fact(self._summary)
+        self.evidence.kept()
+
+    def not_summarised(self, why: str) -> None:
+        """The windows were not read to their end."""
+        self.evidence.record["profile"]["summary"] = {"unknown": why}
+        self.evidence.kept()
 
     def _summary(self) -> dict[str, Any]:
         try:

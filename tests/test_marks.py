@@ -35,6 +35,9 @@ except ImportError:
     def fast(ids): return ids
     def slow(ids): return ids
 limit = 3
+@triton.autotune(configs=[], key=[])
+@triton.jit
+def kernel(ids): return ids
 class Table(Reader):
     size: int = 3
     def lookup(self, ids, *, chunk=4, **options):
@@ -121,6 +124,7 @@ def test_what_is_there_is_found_and_nothing_imported(package: None, function: st
         ("engine.table:Table.width", "width is a property", "mark a function that reads it"),
         ("engine.table:Table.height", "height is a property", "mark a function that reads it"),
         ("engine.table:Table.fetch", "fetch is async: its range would stay open while other work runs on the same thread", "mark a function that it calls"),
+        ("engine.table:kernel", "kernel is a kernel: it is started through an index, and runs on the GPU", "mark the function that starts it"),
         ("engine.table:Table.rows", "rows is a generator: it returns before its work begins", "mark a function that it calls"),
         ("engine.table:Table.lookup.inside", "lookup is a function: what is defined inside it cannot be marked", "mark it itself"),
     ],

@@ -122,7 +122,7 @@ _PATTERN_MEND = {
     r"^https://\S+$": "write an address that begins with https://",
     r"^[A-Za-z0-9_][A-Za-z0-9_./-]*$": "write it from the directory that holds the package, such as vllm/envs.py",
     r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$": "use letters, digits, - _ and .",
-    r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$": "write it as module:function, such as vllm.envs:compile_factors",
+    r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$": "write it as module:function, such as vllm.envs:compile_factors",
     r"^(arguments|returned)(\.[A-Za-z0-9_]+)*$": "write arguments.NAME, or returned.FIELD",
     r"^[1-9][0-9]*[kmg]$": "write a size such as 512m or 8g",
     r"^[0-9a-fA-F.:]+$": "write an IP address",

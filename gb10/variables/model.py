@@ -15,7 +15,9 @@ ImageReference = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-zA-Z0-9.
 Address = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]+$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 MarkName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$")]
-FunctionPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*$")]
+FunctionPath = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
+]
 ValuePath = Annotated[str, StringConstraints(pattern=r"^(arguments|returned)(\.[A-Za-z0-9_]+)*$")]
 Argument = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00]+$")]
 Size = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*[kmg]$")]

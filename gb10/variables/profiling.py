@@ -60,6 +60,9 @@ def traced_suite_fits(v: Variables, site: Path) -> Iterator[Finding]:
             f"write {traced}, or name another suite in measure.profile",
         )
     if name is None:
+        if v.profile.tool == "nsys" and v.profile.windows != 1:
+            what = f"{v.profile.windows} is not 1, the window around a canary (measure.profile is null)"
+            yield Finding(("profile", "windows"), what, "write 1, or name a suite in measure.profile")
         return
     for index, experiment in enumerate(v.measure.experiments):
         if "profile" in v.experiments.get(experiment, []):

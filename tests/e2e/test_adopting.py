@@ -160,3 +160,12 @@ def test_the_check_of_patches_asks_for_those_of_the_graph_image(
     sandbox.render()
     outcome, message = sandbox.checks()[sentence]
     assert (outcome, "test-adaptation" in message) == ("failed", True), message
+
+
+def test_marks_of_a_profiled_baseline_with_graphs_are_looked_for_in_the_graph_image(sandbox: Sandbox) -> None:
+    adopt(sandbox)
+    sandbox.change("  marks: []\n", "  marks: [{name: chat, function: 'api:Handler._chat', show: {}}]\n")
+    sandbox.render()
+    needs = sandbox.gb10("doctor").out
+    assert "ok       marks, graph: chat" in needs
+    assert "marks, eager" not in needs

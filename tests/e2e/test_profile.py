@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -21,6 +22,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.e2e.conftest import Sandbox
+from tests.e2e.states import wait_for
 
 pytestmark = pytest.mark.docker
 
@@ -138,7 +140,9 @@ def read_at_the_end(vllm: Sandbox, directory: Path, ranges: dict[str, Counter[st
 
 
 def test_graphs_under_the_profiler_are_recorded_too_and_set_beside_the_eager_profile(vllm: Sandbox) -> None:
-    """After the eager profile above. On the CPU the graph overlay is applied and not effective: every dispatch says NONE."""
+    """On the CPU the graph overlay is applied and not effective: every dispatch says NONE."""
+    if not list((vllm.site / "evidence").glob("*-try-profile/profile.json")):  # the test above was not run
+        assert vllm.gb10("try", "profile").code == 0
     result = vllm.gb10("try", "graph-profile")
     assert result.code == 0, result.err
     assert "graph overlay: applied, not effective" in result.err
@@ -233,6 +237,49 @@ def test_a_window_without_a_trace_fails_the_try_by_name_and_the_node_is_back(san
     sandbox.assert_on_baseline()
 
 
+def test_a_window_that_cannot_be_closed_ends_the_try_and_the_windows_before_it_are_kept(
+    sandbox: Sandbox, tmp_path: Path
+) -> None:
+    """Under the stand-in for nsys, which writes when the engine has ended: it has to be given its time after a failure too."""
+    sandbox.faults(ONLY_PROFILED, 'TEST_ENGINE_STOP_PROFILE_FAILS: "2"')
+    with_nsys(sandbox, tmp_path, writes_s=1.5, grace_s=20)
+    result = sandbox.gb10("try", "profile")
+    assert result.code == 1, result.err
+    record = sandbox.evidence()
+    assert "the profiler did not stop" in record["failure"]["cause"] or "500" in record["failure"]["cause"]
+    assert record["profile"]["ended"]["killed"] is False
+    assert {window["name"]: len(window["files"]) for window in record["profile"]["windows"]} == {
+        "traced-short": 1,
+        "traced-long-first": 1,
+    }
+    assert [stage["name"] for stage in record["stages"]].count("stop") == 1
+    directory = max((sandbox.site / "evidence").glob("*-try-profile"))
+    assert (directory / "profile.json").is_file()
+    assert json.loads((directory / "run.json").read_text())["partial"]
+    sandbox.assert_on_baseline()
+
+
+def test_an_interrupt_in_the_suite_still_lets_the_profiler_write(sandbox: Sandbox, tmp_path: Path) -> None:
+    with_nsys(sandbox, tmp_path, writes_s=1.0, grace_s=20)
+    sandbox.change(
+        "  environment:\n", '  environment:\n    TEST_ENGINE_TOKEN_MS: "120"  # slow enough to be interrupted\n'
+    )
+    sandbox.render()
+    assert sandbox.gb10("deploy-baseline").code == 0
+    trying = sandbox.start("try", "profile")
+    lines = (sandbox.site / "evidence").glob
+    wait_for(
+        lambda: any('"traced-short"' in path.read_text() for path in lines("*-try-profile/requests.jsonl")), "a window"
+    )
+    trying.send_signal(signal.SIGINT)
+    _, err = trying.communicate(timeout=120)
+    assert trying.returncode == 130, err
+    record = sandbox.evidence()
+    assert record["verdict"] == "interrupted, restored"
+    assert record["profile"]["windows"][0]["files"], "written while it was ended"
+    sandbox.assert_on_baseline()
+
+
 def test_without_a_suite_one_window_is_around_a_canary(sandbox: Sandbox) -> None:
     sandbox.change("  profile: profile\n", "  profile: null\n")
     sandbox.render()
@@ -280,6 +327,8 @@ def with_nsys(box: Sandbox, tmp_path: Path, writes_s: float, grace_s: int) -> No
     program.parent.mkdir(parents=True)
     program.write_text((ROOT / "tests/e2e/fake_nsys.py").read_text())
     program.chmod(0o755)
+    exported = gzip.decompress((ROOT / "tests/data/traces/replay-loop.sqlite.gz").read_bytes())
+    program.with_name("exported.sqlite").write_bytes(exported)
     for old, new in (
         ("tool: torch", "tool: nsys"),
         ("nsys_dir: null", f"nsys_dir: {tmp_path}/nsight"),
@@ -307,6 +356,12 @@ def test_nsys_is_given_its_time_and_each_report_goes_to_its_window(sandbox: Sand
         assert record["profile"]["graph_trace"] == "node"
         assert record["profile"]["ended"]["killed"] is False
         assert record["profile"]["ended"]["duration_s"] >= 1.5
+        assert record["profile"]["summary"] == {"file": "profile.json", "export_schema": "3.20.3", "not_read": []}
+        directory = max((sandbox.site / "evidence").glob("*-try-profile*"))
+        read = json.loads((directory / "profile.json").read_text())["windows"]
+        assert [(window["name"], window["graph_kernels"]) for window in read] == [(name, 300) for name in WINDOWS]
+        manifest = json.loads((directory / "manifest.json").read_text())["traces"]
+        assert (manifest["export_schema"], len(manifest["files"])) == ("3.20.3", 3)
     names = sorted(path.name for path in profiles.iterdir())
     assert [name.rpartition("Z-")[2] for name in names] == ["try-profile", "try-profile", "try-profile"]
     assert [name for name in names if name.startswith("before-")] == names[2:]

@@ -19,6 +19,8 @@ from metrics import Metrics
 from streaming import Chat, CutError, error_of, frames, tool_calls_of, tool_frames
 
 VERSION = "0.0.0+gb10.test.engine"
+WINDOWS_BEGUN = Path("/tmp/capture-windows")
+"""A line for each /start_profile."""
 WRONG_BY = 7
 """How many tokens usage is off with TEST_ENGINE_WRONG_PROMPT_TOKENS."""
 
@@ -82,9 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.state == "loading":
             return self._error(503, "ServiceUnavailableError", "loading")
         if self.path in {"/start_profile", "/stop_profile"} and self.server.options.profiler_config:
-            if self.path == "/stop_profile":
-                self._leave_a_trace(self.server.options.profiler_config.get("torch_profiler_dir"))
-            return self._send(200, b"", "text/plain")
+            return self._profiler(self.server.options.profiler_config.get("torch_profiler_dir"))
         act = {"/v1/chat/completions": self._chat, "/tokenize": self._tokenize}.get(self.path)
         if act is None:
             return self._error(404, "NotFoundError", "Not Found")
@@ -97,12 +97,20 @@ class Handler(BaseHTTPRequestHandler):
             return self._error(404, "NotFoundError", f"The model `{body['model']}` does not exist.", "model")
         return act(body, tokens)
 
-    def _leave_a_trace(self, directory: str | None) -> None:
-        """An empty trace under a name as torch gives it; nsys writes its own."""
+    def _profiler(self, directory: str | None) -> None:
+        """A window begins or ends; torch then leaves a trace, here an empty one. nsys writes its own: a stand-in reads how many began."""
+        faults = self.server.faults
+        if self.path == "/start_profile":
+            with WINDOWS_BEGUN.open("a") as file:
+                file.write("began\n")
+            return self._send(200, b"", "text/plain")
         self.server.windows += 1
-        if directory and self.server.windows != self.server.faults.no_trace:
+        if self.server.windows == faults.stop_profile_fails:
+            return self._error(500, "InternalServerError", "the profiler did not stop")
+        if directory and self.server.windows != faults.no_trace:
             path = Path(directory) / f"rank0.{time.time_ns()}.pt.trace.json"
             path.write_text('{"traceEvents": []}')
+        return self._send(200, b"", "text/plain")
 
     def _tokenize(self, body: dict[str, Any], tokens: list[str]) -> None:
         length = self.server.options.max_model_len

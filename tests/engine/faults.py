@@ -61,6 +61,7 @@ class Faults:
     graph_silent: bool = False
     auto_breakable: bool = False
     no_trace: int | None = None
+    stop_profile_fails: int | None = None
 
     @property
     def first_token_s(self) -> float:
