@@ -1,7 +1,7 @@
 """Reading a trace: a cold `profile report --json` against SQLite's own scan of four columns, in turns, in one run; peak memory; growth.
 
 The traces are generated with the schema of a real export of Nsight Systems 2025.3.2 (node mode, 3 streams, NVTX ranges, 5% of the rows out
-of order), and as JSON of the torch profiler. They need 2 GiB in TMPDIR for a few minutes.
+of order), and as JSON of the torch profiler. They need 3 GiB in TMPDIR for a few minutes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ REAL = ROOT / "tests/data/traces/vllm-graph-short.sqlite.gz"
 SIZES = (200_000, 1_000_000, 3_000_000, 10_000_000)
 ROUNDS = 3
 EVENTS = 1_000_000
+RATIO, MIB, KINETO_MIB = 2.5, 300, 200
 NEEDED_BYTES = 3 << 30
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 SCAN = f"select count(*), sum(end - start), sum(shortName), count(graphNodeId) from {KERNEL}"
@@ -142,6 +143,7 @@ def main() -> None:
             )
             path.unlink()
         print("  target at 10 million: at most 2.5x the scan and 300 MiB")
+        missed = mine / statistics.median(theirs) > RATIO or max(peaks) > MIB
         path = Path(room) / "trace.json"
         generate_kineto(path, EVENTS)
         seconds, peak = cold(report(path))
@@ -151,6 +153,10 @@ def main() -> None:
             f"torch profiler, {EVENTS / 1e6:g} million events, {path.stat().st_size / 2**20:.0f} MiB: peak {peak:.0f} MiB (target: under 200), "
             f"{seconds / whole:.2f}x the time and {peak / whole_peak:.2f}x the memory of json.load alone"
         )
+        if missed or peak > KINETO_MIB:
+            sys.exit(
+                "profile_read: a target is missed; a ratio can be, where other programs keep the cores busy: run it again"
+            )
 
 
 if __name__ == "__main__":

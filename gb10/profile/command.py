@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gb10.errors import Fault, RefusedError
-from gb10.profile import source, timeline, window
+from gb10.profile import source, tables, timeline, window
 from gb10.profile.trace import Progress
 
 SCHEMA = 1
@@ -76,8 +76,8 @@ def total(rows: list[dict[str, Any]]) -> dict[str, Any]:
     share = sums["graph_kernels"] / sums["kernels"] if known else None
     ratio = sums["gpu_busy_ns"] / sums["gpu_span_ns"] if sums["gpu_span_ns"] else None
     return sums | {
-        "graph_kernel_share": window.rounded(share),
-        "gpu_busy_ratio": window.rounded(ratio),
+        "graph_kernel_share": tables.rounded(share),
+        "gpu_busy_ratio": tables.rounded(ratio),
     }
 
 

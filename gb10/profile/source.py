@@ -21,7 +21,7 @@ from gb10.profile.trace import Progress
 SQLITE = b"SQLite format 3\0"
 GZIP = b"\x1f\x8b"
 CHUNK = 1 << 22
-EXPORT_S = 3600.0
+EXPORT_S = 900.0
 FORMS = "name a trace: .sqlite of nsys export, .json of the torch profiler, or .nsys-rep"
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from gb10.profile import ranges
+from gb10.profile.activity import in_either_order, rows_of
 from gb10.profile.spans import Covered, Union
 from gb10.profile.trace import Trace
-from gb10.profile.window import in_either_order, rows_of
 
 BINS = 350
 RANGES = 4

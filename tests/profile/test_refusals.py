@@ -216,6 +216,7 @@ def test_a_trace_of_the_cpu_alone_has_no_figures_of_a_gpu(tmp_path: Path) -> Non
     assert {
         found[key] for key in ("kernels", "gpu_busy_ns", "gpu_span_ns", "gpu_busy_ratio", "ceiling", "graph_launches")
     } == {None}
+    assert {key for key, value in found.items() if value is None} == {row["field"] for row in found["unknown"]}
     rows = {row["name"]: row for row in found["nvtx"]}
     assert rows["step"]["sum_ns"] == 100
     assert rows["step"]["gpu_overlap_ns"] is None
@@ -257,3 +258,18 @@ def test_dispatches_of_several_dispatchers_are_counted_together_and_what_is_miss
     ]
     assert found["padding_waste"] is None
     assert found["steps"] is None
+
+
+def test_activity_without_length_has_no_ratio_and_says_why(tmp_path: Path) -> None:
+    found = read(made.export(Rows(kernels=[Work(5, 5)], calls=[(0, 1, "cudaLaunchKernel")]), tmp_path / "t.sqlite"))
+    assert (found["gpu_busy_ns"], found["gpu_span_ns"], found["gpu_busy_ratio"]) == (0, 0, None)
+    reasons = {row["field"]: row["why"] for row in found["unknown"]}
+    assert reasons["gpu_busy_ratio"] == reasons["ceiling"] == "the activity has no length"
+
+
+def test_names_beyond_the_list_are_told_and_long_ones_cut(tmp_path: Path) -> None:
+    marks = [Mark(n * 10, n * 10 + n % 9, f"range {n}") for n in range(600)] + [Mark(0, 99, "x" * 999)]
+    found = read(made.export(Rows(marks=marks), tmp_path / "t.sqlite"))
+    assert len(found["nvtx"]) == 500
+    assert max(len(row["name"]) for row in found["nvtx"]) == 200
+    assert {"field": "nvtx", "why": "101 further names, each with less time, are not listed"} in found["unknown"]
