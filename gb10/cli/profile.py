@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from gb10 import files, report
-from gb10.cli.common import err, out, reading_option
+from gb10.cli.common import err, one_line, out, reading_option
 from gb10.errors import EXIT_FAILED, EXIT_OK, RefusedError
 from gb10.terminal import Terminal
 
@@ -95,9 +95,19 @@ def plot_command(terminal: Terminal, traces: tuple[Path, ...], named: tuple[str,
     Example: python -m gb10 profile plot window.1.sqlite --out timeline.svg
     """
     command = part("command")
-    found = command.report(command.windows_of(list(traces), list(named)), terminal.waiting, strips=True)
+    windows = command.windows_of(list(traces), list(named))
+    mend = "name a file in a directory that has room and may be written to"
+    if target.is_dir() or any(
+        target.exists() and each.path.exists() and target.samefile(each.path) for each in windows
+    ):
+        raise RefusedError(str(target), "is a directory, or a trace itself", mend)
+    found = command.report(windows, terminal.waiting, strips=True)
     terminal.settle()
-    files.write(target, report.profile_picture(found).encode())
+    picture = report.profile_picture(found).encode()
+    try:
+        files.write(target, picture)
+    except OSError as error:
+        raise RefusedError(str(target), f"cannot be written ({error.strerror or error})", mend) from None
     out(str(target))
     return EXIT_OK
 
@@ -128,10 +138,10 @@ def verify_manifest_command(terminal: Terminal, manifest: Path) -> int:
     Example: python -m gb10 profile verify-manifest evidence/20260918T012100Z-try-profile
     """
     command = part("command")
-    checked, faults = command.verify_manifest(manifest)
+    listed, good, faults = command.verify_manifest(manifest)
     for fault in faults:
-        err(str(fault))
-    out(f"{max(checked - len(faults), 0)} of {checked} files as recorded")
+        err(one_line(str(fault)))
+    out(f"{good} of {listed} files as recorded")
     return EXIT_FAILED if faults else EXIT_OK
 
 
