@@ -187,6 +187,7 @@ def document(file: IO[str], name: str) -> Iterator[tuple[str, Any]]:
     if text.next() == "[":  # the format's other form: the list of events alone
         text.take("[")
         yield from ((EVENTS, event) for event in text.items())
+        text.end()
         return
     text.take("{")
     while text.next() != "}":
@@ -202,6 +203,7 @@ def document(file: IO[str], name: str) -> Iterator[tuple[str, Any]]:
         if text.next() == ",":
             text.take(",")
     text.take("}")
+    text.end()
 
 
 class _Text:
@@ -231,6 +233,14 @@ class _Text:
         if self.next() != character:
             raise _no_trace(self._trace)
         self._at += 1
+
+    def end(self) -> None:
+        """Nothing may follow: a second document would be left out without a word."""
+        while not self._buffer[self._at :].strip():
+            self._at = len(self._buffer)
+            if not self._more():
+                return
+        raise _no_trace(self._trace)
 
     def value(self) -> Any:
         """The next JSON value, whole."""

@@ -31,11 +31,12 @@ def opened(path: Path, progress: Progress, nsys: Path | None = None) -> Iterator
     """A trace, open for reading; `nsys` exports a report where the program is not on PATH.
 
     What has to be unpacked lies in a directory of its own until the block ends."""
-    name = path.name
+    name, given = path.name, path
     with contextlib.ExitStack() as stack:
         try:
             if not path.is_file():
                 raise RefusedError(str(path), "is not a file" if path.exists() else "is not there", FORMS)
+            before = _state(given)
             if path.name.endswith(".nsys-rep"):
                 path = _exported(path, stack, progress, nsys)
             head = _head(path)
@@ -50,6 +51,10 @@ def opened(path: Path, progress: Progress, nsys: Path | None = None) -> Iterator
                 trace = KinetoTrace(stack.enter_context(text(path)), name, progress)
             stack.callback(trace.close)
             yield trace
+            if _state(given) != before:  # each batch opens the file anew: two files would be one report
+                raise RefusedError(
+                    name, "was changed while it was read", "wait until it is written, then read it again"
+                )
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise RefusedError(
@@ -62,6 +67,11 @@ def opened(path: Path, progress: Progress, nsys: Path | None = None) -> Iterator
             raise RefusedError(name, "is neither SQLite nor JSON", FORMS) from None
         except OSError as error:
             raise RefusedError(name, f"cannot be read ({error.strerror or error})", FORMS) from None
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _head(path: Path, *, unpack: bool = False) -> bytes:

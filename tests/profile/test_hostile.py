@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gb10.cli import main
+from gb10.errors import RefusedError
 from gb10.profile import source, timeline, window
 from gb10.profile.nsys import NsysTrace
 from tests.conftest import ROOT
@@ -270,6 +271,8 @@ def test_a_header_shows_versions_and_gpus_alone(tmp_path: Path) -> None:
         ('{"traceEvents": [{"a": xx}, ' + "1, " * 99 + "1]}", "is not JSON"),
         ('{"traceEvents": [{"a": ' + "[" * 100_000, "is not JSON"),
         ('{[1]: 2, "traceEvents": []}', "is not JSON"),
+        ('{"traceEvents": []}  \n{"traceEvents": []}', "is not JSON"),
+        ('[{"ph": "M"}] []', "is not JSON"),
         ('{"traceEvents": [{"ph": "B", "cat": "user_annotation", "name": "r", "ts": 0}]}', "begins and ends"),
     ],
 )
@@ -291,6 +294,35 @@ def test_a_strip_of_times_beyond_doubles_adds_up(tmp_path: Path) -> None:
     with source.opened(path, lambda text: None) as trace:
         found = timeline.timeline(trace, (base, base + 1001))
     assert sum(found["busy"]) == 333 + 501
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_trace_that_changes_while_it_is_read_is_refused(again: bool, tmp_path: Path) -> None:
+    path = made.export(SMALL, tmp_path / "t.sqlite")
+    with pytest.raises(RefusedError, match="was changed while it was read"), source.opened(path, lambda text: None):
+        if again:
+            path.unlink()
+            made.export(SMALL, path)
+        else:
+            changed_rows = sqlite3.connect(path)
+            changed_rows.execute(f"insert into {KERNEL} (start, end) values (50, 60)")
+            changed_rows.commit()
+            changed_rows.close()
+
+
+def test_many_names_and_many_pauses_are_read_in_one_go(tmp_path: Path) -> None:
+    rows = Rows(
+        kernels=[Work(n * 20, n * 20 + 10) for n in range(300)],
+        marks=[Mark(n * 2, n * 2 + 15, f"range {n}") for n in range(3000)],
+    )
+    began = time.monotonic()
+    gaps = json.loads(run("report", made.export(rows, tmp_path / "t.sqlite"), "--json", "--top", "1000").stdout)
+    assert time.monotonic() - began < 20
+    for gap in gaps["windows"][0]["gaps"]:
+        start, end = gap["at_ns"], gap["at_ns"] + gap["length_ns"]
+        wanted = [(min(end, m.end or 0) - max(start, m.start), m.name) for m in rows.marks]
+        longest = sorted((-ns, name) for ns, name in wanted if ns > 0)[:3]
+        assert gap["ranges"] == [{"name": name, "ns": -ns} for ns, name in longest]
 
 
 def report_of(tmp_path: Path) -> dict[str, Any]:
