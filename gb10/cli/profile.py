@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,6 +25,16 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable ou
 
 
 PACKAGES = ("numpy", "pyarrow", "adbc_driver_sqlite")
+
+
+UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+"""What acts on a terminal unseen, or is no text at all; JSON lets the rest of the control characters stand as escapes already."""
+
+
+def as_text(found: Any) -> str:
+    """JSON with names as they are read, and what acts unseen in them as escapes."""
+    text = json.dumps(found, indent=2, ensure_ascii=False)
+    return UNSEEN.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
 
 
 def part(name: str) -> Any:
@@ -61,7 +72,7 @@ def report_command(
     command = part("command")
     found = command.report(command.windows_of(list(traces), list(named)), terminal.waiting, top=top)
     terminal.settle()
-    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else report.profile_markdown(found))
+    out(as_text(found) if as_json else report.profile_markdown(found))
     return EXIT_OK
 
 
@@ -79,7 +90,7 @@ def compare_command(terminal: Terminal, eager: Path, graph: Path, as_json: bool)
     command = part("command")
     found = command.compared(command.side(eager, terminal.waiting), command.side(graph, terminal.waiting))
     terminal.settle()
-    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else report.profile_markdown(found))
+    out(as_text(found) if as_json else report.profile_markdown(found))
     return EXIT_OK
 
 

@@ -27,6 +27,7 @@ COMPARED = (
     "launches_per_step",
     "ceiling",
 )
+MOST = 1 << 63
 OF_A_RANGE = ("count", "sum_ns", "gpu_overlap_ns")
 SUMS = ("kernels", "graph_kernels", "graph_launches", "memcpys", "memsets", "gpu_busy_ns", "gpu_span_ns")
 
@@ -127,7 +128,9 @@ def _whole(windows: Any) -> bool:
     """Has every window what a comparison needs: names, and numbers or null?"""
 
     def numbers(row: dict[str, Any], keys: tuple[str, ...]) -> bool:
-        return all(key in row and (row[key] is None or type(row[key]) in (int, float)) for key in keys)
+        known = [row[key] for key in keys if key in row]
+        whole = all(value is None or (type(value) in (int, float) and abs(value) < MOST) for value in known)
+        return whole and len(known) == len(keys)
 
     def ranges(rows: Any) -> bool:
         return isinstance(rows, list) and all(

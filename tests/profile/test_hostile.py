@@ -288,6 +288,14 @@ def test_a_packed_trace_with_a_wrong_byte(tmp_path: Path) -> None:
     assert "is damaged or ends in the middle" in refused("report", tmp_path / "t.json.gz")
 
 
+def test_json_shows_what_acts_unseen_in_a_name_as_an_escape(tmp_path: Path) -> None:
+    name = "a\x9b31m\u202eb\x1b]0;é"
+    text = run("report", made.export(Rows(kernels=[Work(0, 1, name=name)]), tmp_path / "t.sqlite"), "--json").stdout
+    assert not {"\x9b", "\u202e", "\x1b"} & set(text)
+    assert "é" in text
+    assert json.loads(text)["windows"][0]["top_kernels"][0]["name"] == name
+
+
 def test_a_strip_of_times_beyond_doubles_adds_up(tmp_path: Path) -> None:
     base = (1 << 60) + 1
     path = made.export(Rows(kernels=[Work(base, base + 333), Work(base + 500, base + 1001)]), tmp_path / "t.sqlite")
@@ -336,6 +344,8 @@ def report_of(tmp_path: Path) -> dict[str, Any]:
         {"windows": "x"},
         {"windows": [{"name": "a"}]},
         {"gpu_busy_ratio": "abc"},
+        {"gpu_busy_ratio": float("nan")},
+        {"gpu_busy_ns": 10**400},
         {"nvtx": None},
         {"nvtx": [{"name": "x"}]},
         {"name": ["x"]},
