@@ -25,6 +25,29 @@ class GuardTripped(BaseException):
     """The guard asks for the experiment's end; the text says why, with the numbers."""
 
 
+@contextlib.contextmanager
+def stopping() -> Iterator[None]:
+    """For a command that only reads: a signal ends the block at once, and what was unpacked is removed on the way."""
+
+    def ended(number: int, frame: FrameType | None) -> None:
+        for each in STOPPING:
+            signal.signal(each, signal.SIG_IGN)  # a second one must not break off the removal
+        raise Interrupted(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in STOPPING}
+    for number in STOPPING:
+        if before[number] is not signal.SIG_IGN:  # nohup
+            signal.signal(number, ended)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class Signals:
     """Installed for one command. `shield` holds signals back and tells the person what is still being done."""
 

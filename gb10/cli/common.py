@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gb10.errors import EXIT_INTERRUPTED, EXIT_NOT_ON_BASELINE, EXIT_OK, EXIT_REFUSED, Gb10Error, RefusedError
-from gb10.signals import Interrupted, Signals
+from gb10.signals import Interrupted, Signals, stopping
 from gb10.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ def err(text: str) -> None:
     """A refusal or a failure, on stderr."""
     with contextlib.suppress(OSError):
         click.echo(text, err=True)
+
+
+def one_line(text: str) -> str:
+    """A fault as one line that a terminal shows as it is, whatever a name in it holds."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
 def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,7 +90,12 @@ def reading_option(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def wrapper(verbose: bool, **options: Any) -> None:
         terminal = Terminal(sys.stderr)
-        sys.exit(_in_words(lambda: function(terminal, **options), verbose=verbose))
+
+        def work() -> int | None:
+            with stopping():
+                return function(terminal, **options)
+
+        sys.exit(_in_words(work, verbose=verbose))
 
     return wrapper
 
@@ -101,7 +111,7 @@ def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path | Non
         if error.tail:
             err("\n".join(f"  | {line}" for line in error.tail.splitlines()))
         for fault in error.faults:
-            err(_for_site(str(fault), site))
+            err(_for_site(one_line(str(fault)), site))
         return code
     except (Interrupted, KeyboardInterrupt) as error:
         name = str(error) or "SIGINT"
@@ -111,7 +121,7 @@ def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path | Non
         if verbose:
             err(traceback.format_exc())
         mend = "run: make status, then make restore" if moving else "run it again with --verbose"
-        err(_for_site(f"{type(error).__name__}: {error}; {mend}", site))
+        err(_for_site(one_line(f"{type(error).__name__}: {error}; {mend}"), site))
         return EXIT_NOT_ON_BASELINE if moving else EXIT_REFUSED
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from gb10 import files, report
-from gb10.cli.common import err, out, reading_option
+from gb10.cli.common import err, one_line, out, reading_option
 from gb10.errors import EXIT_FAILED, EXIT_OK, RefusedError
 from gb10.terminal import Terminal
 
@@ -24,6 +25,16 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable ou
 
 
 PACKAGES = ("numpy", "pyarrow", "adbc_driver_sqlite")
+
+
+UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+"""What acts on a terminal unseen, or is no text at all; JSON lets the rest of the control characters stand as escapes already."""
+
+
+def as_text(found: Any) -> str:
+    """JSON with names as they are read, and what acts unseen in them as escapes."""
+    text = json.dumps(found, indent=2, ensure_ascii=False)
+    return UNSEEN.sub(lambda each: f"\\u{ord(each[0]):04x}", text)
 
 
 def part(name: str) -> Any:
@@ -61,7 +72,7 @@ def report_command(
     command = part("command")
     found = command.report(command.windows_of(list(traces), list(named)), terminal.waiting, top=top)
     terminal.settle()
-    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else report.profile_markdown(found))
+    out(as_text(found) if as_json else report.profile_markdown(found))
     return EXIT_OK
 
 
@@ -79,7 +90,7 @@ def compare_command(terminal: Terminal, eager: Path, graph: Path, as_json: bool)
     command = part("command")
     found = command.compared(command.side(eager, terminal.waiting), command.side(graph, terminal.waiting))
     terminal.settle()
-    out(json.dumps(found, indent=2, ensure_ascii=False) if as_json else report.profile_markdown(found))
+    out(as_text(found) if as_json else report.profile_markdown(found))
     return EXIT_OK
 
 
@@ -95,9 +106,19 @@ def plot_command(terminal: Terminal, traces: tuple[Path, ...], named: tuple[str,
     Example: python -m gb10 profile plot window.1.sqlite --out timeline.svg
     """
     command = part("command")
-    found = command.report(command.windows_of(list(traces), list(named)), terminal.waiting, strips=True)
+    windows = command.windows_of(list(traces), list(named))
+    mend = "name a file in a directory that has room and may be written to"
+    if target.is_dir() or any(
+        target.exists() and each.path.exists() and target.samefile(each.path) for each in windows
+    ):
+        raise RefusedError(str(target), "is a directory, or a trace itself", mend)
+    found = command.report(windows, terminal.waiting, strips=True)
     terminal.settle()
-    files.write(target, report.profile_picture(found).encode())
+    picture = report.profile_picture(found).encode()
+    try:
+        files.write(target, picture)
+    except OSError as error:
+        raise RefusedError(str(target), f"cannot be written ({error.strerror or error})", mend) from None
     out(str(target))
     return EXIT_OK
 
@@ -128,10 +149,10 @@ def verify_manifest_command(terminal: Terminal, manifest: Path) -> int:
     Example: python -m gb10 profile verify-manifest evidence/20260918T012100Z-try-profile
     """
     command = part("command")
-    checked, faults = command.verify_manifest(manifest)
+    listed, good, faults = command.verify_manifest(manifest)
     for fault in faults:
-        err(str(fault))
-    out(f"{max(checked - len(faults), 0)} of {checked} files as recorded")
+        err(one_line(str(fault)))
+    out(f"{good} of {listed} files as recorded")
     return EXIT_FAILED if faults else EXIT_OK
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gb10.errors import RefusedError
 from gb10.profile.spans import Rows
-from gb10.profile.trace import Batch, Progress, Ranges, Unknown, is_graph_launch, nothing_in
+from gb10.profile.trace import Batch, Progress, Ranges, Unknown, is_graph_launch, nothing_in, public
 
 CHUNK = 1 << 20
 KINDS = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
@@ -24,6 +24,11 @@ RANGE = "user_annotation"
 CATEGORIES = {*KINDS, *CALLS, RANGE}
 NO_CORRELATION = -1
 EVENTS = "traceEvents"
+HEADER = ("schemaVersion", "cupti_version")
+DEVICE_MASK = (1 << 24) - 1
+LONGEST_US = 4 * 10**15
+"""A century in microseconds: two of them still fit into an int64 of nanoseconds."""
+NEAR_THE_END = 16
 
 
 class KinetoTrace:
@@ -41,10 +46,13 @@ class KinetoTrace:
         self._calls = [array("q") for _ in range(3)]
         self._launches = array("q")
         self._header: dict[str, Any] = {}
+        self._file = name
+        self._missing = dict.fromkeys(KINDS.values(), 0)
+        self._unrelated = 0
         seen = 0
         for key, value in document(file, name):
             if key != EVENTS:
-                self._header[key] = value
+                self._header |= dict(header(key, value))
                 continue
             self._take(value)
             seen += 1
@@ -54,30 +62,48 @@ class KinetoTrace:
             raise nothing_in(name)
         launched = np.frombuffer(self._launches, np.int64) if len(self._launches) else np.empty(0, np.int64)
         self._launched = np.unique(launched)
-        self.knows_graphs = True
+        self.knows_graphs = bool(self._calls[0]) and not self._unrelated
+        for kind, missing in self._missing.items():
+            if missing:
+                self.unknown.add(f"{kind}.end", f"{missing} rows have no end and count as empty")
 
     def close(self) -> None:
         """Nothing is open."""
 
     def _take(self, event: dict[str, Any]) -> None:
-        category, start = event.get("cat"), event.get("ts")
-        if event.get("ph") != "X" or start is None:
+        category = event.get("cat")
+        if not isinstance(category, str) or category not in CATEGORIES:
             return
-        begin = nanoseconds(start)
-        end = begin + nanoseconds(event.get("dur", 0))
+        if event.get("ph") in ("B", "E"):
+            what = "tells begins and ends apart (ph B and E), which the torch profiler does not"
+            raise RefusedError(self._file, what, "name the file that the torch profiler wrote")
+        if event.get("ph") != "X":
+            return
+        arguments = arguments_of(event)
+        try:
+            begin = nanoseconds(event.get("ts"))
+            length = -1 if event.get("dur") is None else nanoseconds(event["dur"])
+        except ValueError:
+            raise RefusedError(
+                self._file, "holds an event whose time is not a number of microseconds", "record it again"
+            ) from None
+        end = begin + max(length, 0)
         if category in KINDS:
-            arguments = event.get("args") or {}
+            self._missing[KINDS[category]] += length < 0
+            if category == "kernel" and _whole(arguments.get("correlation"), NO_CORRELATION) == NO_CORRELATION:
+                self._unrelated += 1
             device = arguments.get("device", event.get("pid"))
             values = (
                 begin,
                 end,
                 self._name(str(event.get("name"))),
-                _whole(device),
+                _whole(device) & DEVICE_MASK,
                 _whole(arguments.get("correlation"), NO_CORRELATION),
             )
             for column, value in zip(self._rows[KINDS[category]], values, strict=True):
                 column.append(value)
         elif category == RANGE:
+            end = end if length >= 0 else begin - 1  # lasts to the end of the window
             for column, value in zip(self._ranges, (self._name(str(event.get("name"))), begin, end), strict=True):
                 column.append(value)
         elif category in CALLS:
@@ -85,9 +111,12 @@ class KinetoTrace:
             for column, value in zip(self._calls, (self._name(name), begin, end), strict=True):
                 column.append(value)
             if is_graph_launch(name):
-                self._launches.append(_whole((event.get("args") or {}).get("correlation"), NO_CORRELATION))
+                correlation = _whole(arguments.get("correlation"), NO_CORRELATION)
+                self._launches.append(correlation)
+                self._unrelated += correlation == NO_CORRELATION
 
     def _name(self, name: str) -> int:
+        name = printable(name)
         if name not in self._names:
             self._names[name] = len(self._texts)
             self._texts.append(name)
@@ -134,8 +163,7 @@ class KinetoTrace:
         return found
 
     def capture(self) -> dict[str, Any]:
-        devices = self._header.get("deviceProperties") or []
-        gpus = [str(device.get("name")) for device in devices if isinstance(device, dict) and device.get("name")]
+        gpus = [device["name"] for device in self._header.get("deviceProperties", ())]
         version = self._header.get("cupti_version")
         schema = self._header.get("schemaVersion")
         return {
@@ -159,10 +187,13 @@ def document(file: IO[str], name: str) -> Iterator[tuple[str, Any]]:
     if text.next() == "[":  # the format's other form: the list of events alone
         text.take("[")
         yield from ((EVENTS, event) for event in text.items())
+        text.end()
         return
     text.take("{")
     while text.next() != "}":
         key = text.value()
+        if not isinstance(key, str):
+            raise _no_trace(name)
         text.take(":")
         if key == EVENTS and text.next() == "[":
             text.take("[")
@@ -172,6 +203,7 @@ def document(file: IO[str], name: str) -> Iterator[tuple[str, Any]]:
         if text.next() == ",":
             text.take(",")
     text.take("}")
+    text.end()
 
 
 class _Text:
@@ -202,14 +234,24 @@ class _Text:
             raise _no_trace(self._trace)
         self._at += 1
 
+    def end(self) -> None:
+        """Nothing may follow: a second document would be left out without a word."""
+        while not self._buffer[self._at :].strip():
+            self._at = len(self._buffer)
+            if not self._more():
+                return
+        raise _no_trace(self._trace)
+
     def value(self) -> Any:
         """The next JSON value, whole."""
         self.next()
         while True:
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
-            except (ValueError, RecursionError):
-                if len(self._buffer) - self._at > 64 * CHUNK:
+            except RecursionError:
+                raise _no_trace(self._trace) from None
+            except ValueError as error:
+                if len(self._buffer) - self._at > 64 * CHUNK or _wrong_within(error, len(self._buffer)):
                     raise _no_trace(self._trace) from None
                 if not self._more():
                     raise _cut_off(self._trace) from None
@@ -234,6 +276,12 @@ class _Text:
         self.take("]")
 
 
+def _wrong_within(error: ValueError, size: int) -> bool:
+    """Is it wrong before the end of what was read, so that no further text can mend it?"""
+    at = getattr(error, "pos", 0)
+    return at < size - NEAR_THE_END and not getattr(error, "msg", "").startswith("Unterminated string")
+
+
 def _cut_off(name: str) -> RefusedError:
     return RefusedError(name, "ends in the middle", "copy it again, or record it again")
 
@@ -247,12 +295,37 @@ def _no_trace(name: str) -> RefusedError:
 
 
 def nanoseconds(microseconds: Any) -> int:
-    """Whole nanoseconds of a JSON number of microseconds; half a nanosecond is rounded to the even one."""
+    """Whole nanoseconds of a JSON number of microseconds; half a nanosecond is rounded to the even one.
+
+    Raises `ValueError` for anything else: a text, NaN, a number beyond a century."""
+    if type(microseconds) not in (int, Decimal) or not -LONGEST_US <= microseconds <= LONGEST_US:
+        raise ValueError
     return round(Decimal(microseconds) * 1000)
 
 
+def header(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """What a report shows of the document's other keys: versions, and the names of the GPUs."""
+    if key in HEADER and type(value) in (int, str):
+        yield key, public(printable(value)) if isinstance(value, str) else value
+    elif key == "deviceProperties" and isinstance(value, list):
+        names = [each.get("name") for each in value if isinstance(each, dict)]
+        yield key, [{"name": public(printable(name))} for name in names if isinstance(name, str) and name]
+
+
+def arguments_of(event: dict[str, Any]) -> dict[str, Any]:
+    """An event's arguments; none where they are no object."""
+    arguments = event.get("args")
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def printable(text: str) -> str:
+    """The text as UTF-8 can hold it: half of a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
 def _whole(value: Any, otherwise: int = 0) -> int:
-    return value if isinstance(value, int) else otherwise
+    """An id that fits into an int64; JSON's true and false are none."""
+    return value if type(value) is int and abs(value) < 1 << 62 else otherwise
 
 
 def base_name(name: str) -> str:

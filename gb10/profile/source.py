@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -16,7 +17,7 @@ from typing import IO
 from gb10.errors import RefusedError
 from gb10.profile.kineto import KinetoTrace
 from gb10.profile.nsys import NsysTrace
-from gb10.profile.trace import Progress
+from gb10.profile.trace import Progress, public
 
 SQLITE = b"SQLite format 3\0"
 GZIP = b"\x1f\x8b"
@@ -30,11 +31,12 @@ def opened(path: Path, progress: Progress, nsys: Path | None = None) -> Iterator
     """A trace, open for reading; `nsys` exports a report where the program is not on PATH.
 
     What has to be unpacked lies in a directory of its own until the block ends."""
-    name = path.name
+    name, given = path.name, path
     with contextlib.ExitStack() as stack:
         try:
             if not path.is_file():
                 raise RefusedError(str(path), "is not a file" if path.exists() else "is not there", FORMS)
+            before = _state(given)
             if path.name.endswith(".nsys-rep"):
                 path = _exported(path, stack, progress, nsys)
             head = _head(path)
@@ -49,18 +51,27 @@ def opened(path: Path, progress: Progress, nsys: Path | None = None) -> Iterator
                 trace = KinetoTrace(stack.enter_context(text(path)), name, progress)
             stack.callback(trace.close)
             yield trace
+            if _state(given) != before:  # each batch opens the file anew: two files would be one report
+                raise RefusedError(
+                    name, "was changed while it was read", "wait until it is written, then read it again"
+                )
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 raise RefusedError(
                     name, "is locked: another program writes it", "wait for its end, or copy the file"
                 ) from None
             raise RefusedError(name, f"cannot be read ({error})", "export it again") from None
-        except (sqlite3.DatabaseError, EOFError, gzip.BadGzipFile) as error:
+        except (sqlite3.DatabaseError, EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise RefusedError(name, f"is damaged or ends in the middle ({error})", "copy or export it again") from None
         except UnicodeDecodeError:
             raise RefusedError(name, "is neither SQLite nor JSON", FORMS) from None
         except OSError as error:
             raise RefusedError(name, f"cannot be read ({error.strerror or error})", FORMS) from None
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _head(path: Path, *, unpack: bool = False) -> bytes:
@@ -80,9 +91,10 @@ def _whole(path: Path, name: str) -> None:
         header = file.read(100)
     page = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
+    whole = pages * (65536 if page == 1 else page)
     size = path.stat().st_size
-    if len(header) < 100 or size < pages * (65536 if page == 1 else page):
-        raise RefusedError(name, f"ends in the middle ({size} bytes of {pages * page})", "copy or export it again")
+    if len(header) < 100 or size < whole:
+        raise RefusedError(name, f"ends in the middle ({size} bytes of {whole})", "copy or export it again")
 
 
 def _room(stack: contextlib.ExitStack) -> Path:
@@ -124,5 +136,5 @@ def _exported(path: Path, stack: contextlib.ExitStack, progress: Progress, nsys:
         raise RefusedError(path.name, f"was not exported within {EXPORT_S:g} s", f"run: {command}") from None
     if done.returncode or not target.is_file():
         last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
-        raise RefusedError(path.name, f"nsys export failed ({last[0][:160]})", f"run: {command}")
+        raise RefusedError(path.name, f"nsys export failed ({public(last[0])[:160]})", f"run: {command}")
     return target

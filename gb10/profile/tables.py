@@ -102,11 +102,14 @@ def families(names: dict[str, list[int]]) -> list[dict[str, Any]]:
 def gaps(trace: Trace, named: list[Named], found: Activity) -> list[dict[str, Any]]:
     """The longest pauses of the GPU, counted from its first activity, and the CPU's ranges and API calls inside them."""
     rows = []
+    starts, ends = (np.concatenate([getattr(each, side) for each in named] or [[]]) for side in ("starts", "ends"))
+    first_of_name = np.cumsum([0, *(len(each.starts) for each in named[:-1])])
     for (start, end), calls in zip(found.gaps, trace.calls_during(found.gaps), strict=True):
-        inside = {
-            each.name: int(np.maximum(np.minimum(each.ends, end) - np.maximum(each.starts, start), 0).sum())
-            for each in named
-        }
+        inside = {}
+        if named:
+            overlap = np.maximum(np.minimum(ends, end) - np.maximum(starts, start), 0)
+            of_name = np.add.reduceat(overlap, first_of_name)
+            inside = {named[index].name: int(of_name[index]) for index in np.flatnonzero(of_name)}
         at_ns = start - (found.union.first or 0)
         rows.append({"at_ns": at_ns, "length_ns": end - start, "ranges": _most(inside), "calls": _most(calls)})
     return rows

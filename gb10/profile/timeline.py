@@ -21,7 +21,7 @@ def timeline(trace: Trace, span: tuple[int, int]) -> dict[str, Any]:
     `span`: first start and last end of the GPU's activity; of the ranges where there is none.
     """
     first, last = span
-    edges = np.linspace(first, last, BINS + 1).round().astype(np.int64)
+    edges = first + np.linspace(0, last - first, BINS + 1).round().astype(np.int64)
 
     def covered(ordered: bool) -> tuple[list[int], list[int]]:
         unions = (Union(), Union())

@@ -88,6 +88,12 @@ def is_graph_launch(call: str) -> bool:
     return bool(_LAUNCH.match(call))
 
 
+def public(text: str) -> str:
+    """Text of the recorder on one line, without what may name the machine: words with a slash or an equals sign are left out."""
+    shown = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join("[...]" if "/" in word or "=" in word or "\\" in word else word for word in shown.split(" "))
+
+
 def nothing_in(name: str) -> RefusedError:
     """For a trace that tells nothing."""
     mend = "record it again, with work inside the window"

@@ -91,7 +91,7 @@ def test_an_export_of_nsight_systems_is_read_as_the_oracle_reads_it(rows: Rows, 
     holds(found, rows)
     per_device = sorted((oracle.measure(mine), oracle.span(mine)) for mine in oracle.devices(rows).values())
     assert sorted((row["gpu_busy_ns"], row["gpu_span_ns"]) for row in found["devices"]) == per_device
-    by_launch = rows.mode == "Graph" or (rows.mode is None and bool(rows.graphs))
+    by_launch = rows.mode == "Graph" or bool(rows.graphs)
     knows = bool(rows.kernels) and not by_launch
     assert found["graph_kernels"] == (sum(one.graph for one in rows.kernels) if knows else None)
     if rows.work and rows.calls:
