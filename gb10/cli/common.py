@@ -37,7 +37,8 @@ def err(text: str) -> None:
 
 def one_line(text: str) -> str:
     """A fault as one line that a terminal shows as it is, whatever a name in it holds."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+    shown = " ".join(text.split("\n"))
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in shown)
 
 
 def site_option(function: Callable[..., Any]) -> Callable[..., Any]:
