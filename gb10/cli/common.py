@@ -116,7 +116,8 @@ def _in_words(work: Callable[[], int | None], *, verbose: bool, site: Path | Non
         return code
     except (Interrupted, KeyboardInterrupt) as error:
         name = str(error) or "SIGINT"
-        err(f"{name}: ended; the node was not touched (images, downloads or set-up may be unfinished: run it again)")
+        left = "the node was not touched (images, downloads or set-up may be unfinished: run it again)"
+        err(f"{name}: ended; {left if site is not None else 'nothing was changed'}")
         return EXIT_INTERRUPTED
     except Exception as error:  # a defect of ours, or a disk that is full or gone
         if verbose:
