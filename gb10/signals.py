@@ -48,6 +48,17 @@ def stopping() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def held() -> Iterator[None]:
+    """No signal of `STOPPING` is delivered inside: what is made and what will remove it come together."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Signals:
     """Installed for one command. `shield` holds signals back and tells the person what is still being done."""
 

@@ -22,6 +22,7 @@ from gb10.errors import RefusedError
 from gb10.profile import kineto, nsys, source
 from gb10.profile.nsys import NsysTrace
 from gb10.profile.trace import Progress, public
+from gb10.signals import held
 
 TIMES = ("start", "end", "deviceId", "globalPid", "streamId", "correlationId", "graphNodeId")
 COLUMNS = {
@@ -74,7 +75,9 @@ def _room(target: Path) -> Iterator[Path]:
     done = False
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".scrub-") as room:
+        with contextlib.ExitStack() as stack:
+            with held():
+                room = stack.enter_context(tempfile.TemporaryDirectory(dir=target.parent, prefix=".scrub-"))
             yield Path(room)
         done = True
     except (OSError, sqlite3.OperationalError) as error:

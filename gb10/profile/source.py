@@ -18,6 +18,7 @@ from gb10.errors import RefusedError
 from gb10.profile.kineto import KinetoTrace
 from gb10.profile.nsys import NsysTrace
 from gb10.profile.trace import Progress, public
+from gb10.signals import held
 
 SQLITE = b"SQLite format 3\0"
 GZIP = b"\x1f\x8b"
@@ -98,7 +99,8 @@ def _whole(path: Path, name: str) -> None:
 
 
 def _room(stack: contextlib.ExitStack) -> Path:
-    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gb10-trace-")))
+    with held():
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gb10-trace-")))
 
 
 def _unpacked(path: Path, stack: contextlib.ExitStack, progress: Progress) -> Path:
