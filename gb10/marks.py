@@ -59,9 +59,9 @@ def judge(context: Context, image_id: str) -> list[dict[str, str]]:
     path = v.engine.environment.get("PYTHONPATH")
     words = json.dumps(asked, sort_keys=True)
     key = files.sha256("\0".join([image_id, words, path or "", SCRIPT.read_text()]).encode())[:24]
-    known = (context.state.read_record(RECORD) or {}).get(key)
-    if known:
-        return list(known["verdicts"])
+    record = _well_formed(context.state.read_record(RECORD) or {})
+    if key in record:
+        return list(record[key]["verdicts"])
     name = f"gb10-marks-{context.site.project}-{os.getpid()}"
     docker = ("docker", "run", "--rm", "--name", name, "--network", "none", "--memory", "2g", "--cap-drop", "ALL")
     further = ("--env", f"PYTHONPATH={path}") if path else ()
@@ -75,12 +75,20 @@ def judge(context: Context, image_id: str) -> list[dict[str, str]]:
         return [{"outcome": "unknown", "key": "function", "why": why, "mend": ""} for _ in asked]
     if path is not None:  # what lies there can be mounted, and this container has no mounts
         verdicts = [one | {"outcome": "unknown"} if "no module" in one["why"] else one for one in verdicts]
-    record = context.state.read_record(RECORD) or {}
-    kept = {
-        one: value for one, value in record.items() if value["image"] == image_id
-    }  # of no other image, so that it stays small
-    context.state.write_record(RECORD, kept | {key: {"image": image_id, "verdicts": verdicts}})
+    local = {
+        one: value for one, value in record.items() if context.node.image(value["image"])
+    }  # so that it stays small
+    context.state.write_record(RECORD, local | {key: {"image": image_id, "verdicts": verdicts}})
     return list(verdicts)
+
+
+def _well_formed(record: dict[str, Any]) -> dict[str, Any]:
+    """The entries as this version writes them: a record is asked again rather than believed."""
+    return {
+        key: value
+        for key, value in record.items()
+        if isinstance(value, dict) and isinstance(value.get("image"), str) and isinstance(value.get("verdicts"), list)
+    }
 
 
 def place(v: Variables) -> dict[str, str]:

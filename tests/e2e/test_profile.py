@@ -206,8 +206,12 @@ def test_marks_that_are_applied_are_told_from_those_that_are_not(sandbox: Sandbo
     sandbox.change("  environment:\n", "  environment:\n    PYTHONPATH: /srv/theirs  # kept\n")
     sandbox.render()
     assert sandbox.gb10("deploy-baseline").code == 0
+    state = sandbox.state_root / sandbox.project
+    old = {"an entry of an older version": [], "of an image that is gone": {"image": "sha256:0", "verdicts": []}}
+    (state / "marks.json").write_text(json.dumps(old))
     result = sandbox.gb10("try", "profile")
     assert result.code == 0, result.err
+    assert [len(entry["verdicts"]) for entry in json.loads((state / "marks.json").read_text()).values()] == [3]
     assert (
         "mark state: unknown until the engine starts (Server.daemon_threads is assigned there, not defined)"
         in result.err
