@@ -46,8 +46,8 @@ compare: setup ## Two runs against each other: A=directory B=directory
 	@$(GB10) compare $(A) $(B) --site $(SITE)
 report: setup ## The report of the newest try again, from its records: EXPERIMENT=name
 	@$(GB10) report --site $(SITE) $(if $(EXPERIMENT),--experiment $(EXPERIMENT))
-profile: setup ## What the GPU did, from traces of Nsight Systems or the torch profiler: TRACES="window.1.sqlite ..." (JSON=1)
-	@$(GB10) profile report $(TRACES) $(if $(JSON),--json)
+profile: setup ## What the GPU did, from traces of Nsight Systems or the torch profiler: TRACES="window.1.sqlite ..."
+	@$(GB10) profile report $(TRACES)
 
 ##@ Changes the node
 deploy-baseline: setup ## Start the rendered baseline, prove it, keep its bytes (ALLOW_DIRTY=1: uncommitted files, FRESH=1: a new start)

@@ -16,7 +16,7 @@ MODULES = {
     "profile": "profile",
 }
 COMMANDS = {command: module for module, commands in MODULES.items() for command in commands.split()}
-"""Command -> the module of this package that holds it. In a module, each is in `COMMANDS` under its own name."""
+"""Command -> the module of this package that holds it."""
 
 
 class Commands(click.Group):
@@ -29,7 +29,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"gb10.cli.{COMMANDS[cmd_name]}")
-        return next(command for command in module.COMMANDS if command.name == cmd_name)
+        found = (one for one in vars(module).values() if isinstance(one, click.Command))
+        return next(command for command in found if command.name == cmd_name)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -73,6 +73,3 @@ def demo_clean_command(context: Context) -> int:
     hostsetup.clean(context.node, context.progress, context.state.directory.parent, context.site.project, tags)
     out(f"left: evidence in {context.site.directory / 'evidence'} and the Python environment .venv")
     return EXIT_OK
-
-
-COMMANDS = (setup_command, demo_command, demo_clean_command)

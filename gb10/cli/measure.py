@@ -152,6 +152,3 @@ def _newest(context: Context, experiment: str | None) -> Path:
         what = f"no measured try of {experiment}" if experiment else "no measured try"
         raise RefusedError(str(context.site.directory / "evidence"), what, "run: make try-graph")
     return found[-1]
-
-
-COMMANDS = (smoke_command, bench_command, compare_command, report_command)

@@ -212,16 +212,3 @@ def diff_command(context: Context, name: str | None) -> int:
     found = launch.differences(context, target, containers[0])
     out("\n".join(str(difference) for difference in found) or "no difference")
     return EXIT_FAILED if found else EXIT_OK
-
-
-COMMANDS = (
-    doctor_command,
-    images_command,
-    deploy_command,
-    try_command,
-    restore_command,
-    verify_command,
-    acknowledge_command,
-    status_command,
-    diff_command,
-)

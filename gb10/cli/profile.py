@@ -22,11 +22,7 @@ WINDOW = click.option(
     "--window", "named", multiple=True, metavar="NAME=FILE", help="A trace with the name of its window."
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable output (docs/profile.md).")
-
-
 PACKAGES = ("numpy", "pyarrow", "adbc_driver_sqlite")
-
-
 UNSEEN = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """What acts on a terminal unseen, or is no text at all; JSON lets the rest of the control characters stand as escapes already."""
 
@@ -154,6 +150,3 @@ def verify_manifest_command(terminal: Terminal, manifest: Path) -> int:
         err(one_line(str(fault)))
     out(f"{good} of {listed} files as recorded")
     return EXIT_FAILED if faults else EXIT_OK
-
-
-COMMANDS = (profile_group,)

@@ -1,4 +1,4 @@
-"""Traces into a report, two reports side by side, and a check of kept files. Called by the command line and experiment.py."""
+"""Traces into a report, two reports side by side, and a check of kept files. Called by the command line and summary.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gb10.errors import Fault, RefusedError
-from gb10.profile import kineto, source, tables, timeline, window
+from gb10.profile import source, tables, timeline, window
+from gb10.profile.document import EVENTS, document, printable
 from gb10.profile.trace import Progress
 
 SCHEMA = 1
@@ -42,14 +43,14 @@ class Window:
 
 def windows_of(traces: list[Path], named: list[str]) -> list[Window]:
     """Traces under their own names, then `NAME=FILE` pairs. Raises `RefusedError` for none, or a name given twice."""
-    windows = [Window(kineto.printable(ENDING.sub("", path.name)), path) for path in traces]
+    windows = [Window(printable(ENDING.sub("", path.name)), path) for path in traces]
     for text in named:
         name, equals, path = text.partition("=")
         if not (name and equals and path):
             raise RefusedError(
                 "--window", f"{text} is not NAME=FILE", "write one such as --window short=window.1.sqlite"
             )
-        windows.append(Window(kineto.printable(name), Path(path)))
+        windows.append(Window(printable(name), Path(path)))
     if not windows:
         raise RefusedError("profile", "no trace is given", "name one, or more: python -m gb10 profile report TRACE")
     twice = [each.name for index, each in enumerate(windows) if each.name in [w.name for w in windows[:index]]]
@@ -70,7 +71,7 @@ def report(
     for each in windows:
         try:
             with source.opened(each.path, progress, nsys) as trace:
-                row = window.read(trace, kineto.printable(each.path.name), each.name, top)
+                row = window.read(trace, printable(each.path.name), each.name, top)
                 span = row.pop("span")
                 if strips:
                     row["timeline"] = timeline.timeline(trace, span)
@@ -116,8 +117,8 @@ def _is_report(path: Path) -> bool:
     """Told by what stands before the first event, so that a large trace is not read twice, nor into memory."""
     try:
         with path.open(encoding="utf-8") as file:
-            for key, value in kineto.document(file, path.name):
-                if key in ("kind", kineto.EVENTS):
+            for key, value in document(file, path.name):
+                if key in ("kind", EVENTS):
                     return value == "profile"
     except (OSError, UnicodeDecodeError, RefusedError):
         return False

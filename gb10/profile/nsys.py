@@ -19,7 +19,7 @@ import numpy as np
 
 from gb10.errors import RefusedError
 from gb10.profile.spans import Rows
-from gb10.profile.trace import Batch, Progress, Ranges, Unknown, is_graph_launch, public
+from gb10.profile.trace import DEVICE_MASK, Batch, Progress, Ranges, Unknown, is_graph_launch, public
 
 MAJOR = 3
 BATCH_ROWS = 1 << 18
@@ -41,7 +41,6 @@ PUSH_POP, START_END, MARK = 59, 60, 34
 RANGES = f"eventType in ({PUSH_POP}, {START_END}, {MARK})"
 VERSION_SUFFIX = re.compile(r"(_ptsz|_ptds)?_v\d+$")
 MODE = ":CUDA_GRAPH_TRACE_OPTIONS:MODE"
-THREAD_BITS = 24
 NOT_RECORDED = -(1 << 62)
 WARNING = 2
 GAPS_AT_ONCE = 100
@@ -93,8 +92,8 @@ class NsysTrace:
         """Four integers a row, so that a row costs little: name and graph share one, process and device another."""
         table = TABLES[kind]
         columns = self.columns(table)
-        process = f"(ifnull(globalPid, 0) & {-1 << THREAD_BITS})" if "globalPid" in columns else "0"
-        device = f"{process} | (ifnull(deviceId, 0) & {(1 << THREAD_BITS) - 1})" if "deviceId" in columns else process
+        process = f"(ifnull(globalPid, 0) & {~DEVICE_MASK})" if "globalPid" in columns else "0"
+        device = f"{process} | (ifnull(deviceId, 0) & {DEVICE_MASK})" if "deviceId" in columns else process
         named = "shortName" if kind == "kernel" and "shortName" in columns else "0"
         graph = "1" if kind == "graph" else "(graphNodeId is not null)" if "graphNodeId" in columns else "0"
         end = f"ifnull(end, {NOT_RECORDED})"

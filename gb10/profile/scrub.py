@@ -20,6 +20,7 @@ from typing import Any
 from gb10 import files
 from gb10.errors import RefusedError
 from gb10.profile import kineto, nsys, source
+from gb10.profile.document import EVENTS, document
 from gb10.profile.nsys import NsysTrace
 from gb10.profile.trace import Progress, public
 from gb10.signals import held
@@ -169,8 +170,8 @@ def _events(trace: Path, target: Path) -> None:
         header: dict[str, Any] = {}
         copy.write('{"traceEvents": [')
         separator = "\n"
-        for key, value in kineto.document(file, trace.name):
-            if key != kineto.EVENTS:
+        for key, value in document(file, trace.name):
+            if key != EVENTS:
                 header |= dict(kineto.header(key, value))
                 continue
             category = value.get("cat")

@@ -11,12 +11,11 @@ import yaml
 from gb10.profile.activity import Activity
 from gb10.profile.ranges import Named
 from gb10.profile.spans import Array, Union
-from gb10.profile.trace import Trace, Unknown
+from gb10.profile.trace import DEVICE_BITS, DEVICE_MASK, Trace, Unknown
 
 FAMILIES = Path(__file__).with_name("families.yaml")
 OTHER = "other"
 CALLS_SHOWN = 3
-DEVICE_BITS = 24
 NAMES = 500
 """Names of ranges that are listed, those with the most time; a name with values can make one a step."""
 LETTERS = 200
@@ -34,7 +33,7 @@ def devices(found: dict[int, Union]) -> list[dict[str, Any]]:
     return [
         {
             "process": processes.index(code >> DEVICE_BITS) + 1,
-            "device": code & ((1 << DEVICE_BITS) - 1),
+            "device": code & DEVICE_MASK,
             "gpu_busy_ns": union.busy_ns,
             "gpu_span_ns": union.span_ns,
         }
@@ -68,6 +67,7 @@ def overlaps(named: list[Named], covered: Array, last: int, unknown: Unknown, *,
 
 
 def by_short_name(trace: Trace, kernels: dict[int, list[int]]) -> dict[str, list[int]]:
+    """Count and nanoseconds of each base name; several ids can have one."""
     names: dict[str, list[int]] = {}
     for number, (count, total) in kernels.items():
         entry = names.setdefault(trace.short_name(number), [0, 0])
@@ -76,9 +76,10 @@ def by_short_name(trace: Trace, kernels: dict[int, list[int]]) -> dict[str, list
     return names
 
 
-def top(names: dict[str, list[int]], top: int) -> list[dict[str, Any]]:
+def top(names: dict[str, list[int]], most: int) -> list[dict[str, Any]]:
+    """Kernels by time."""
     rows = [{"name": name, "count": count, "sum_ns": total} for name, (count, total) in names.items()]
-    return sorted(rows, key=lambda row: (-row["sum_ns"], row["name"]))[:top]
+    return sorted(rows, key=lambda row: (-row["sum_ns"], row["name"]))[:most]
 
 
 def families(names: dict[str, list[int]]) -> list[dict[str, Any]]:

@@ -11,6 +11,9 @@ from gb10.errors import RefusedError
 from gb10.profile.spans import Array, Rows
 
 KINDS = ("kernel", "memcpy", "memset", "graph")
+DEVICE_BITS = 24
+"""A device's code: its process above these bits, its number in them (Nsight keeps them free for threads)."""
+DEVICE_MASK = (1 << DEVICE_BITS) - 1
 Progress = Callable[[str], None]
 
 

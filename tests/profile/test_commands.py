@@ -10,21 +10,14 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from click.testing import CliRunner, Result
+import click
 
 from gb10 import report as reports
-from gb10.cli import main
 from gb10.profile import command
 from tests.conftest import ROOT
+from tests.profile.running import TRACES, run
 
-TRACES = ROOT / "tests/data/traces"
 EAGER, GRAPH = TRACES / "vllm-eager-short.sqlite.gz", TRACES / "vllm-graph-short.sqlite.gz"
-
-
-def run(*arguments: str | Path, code: int = 0) -> Result:
-    result = CliRunner().invoke(main, ["profile", *map(str, arguments)])
-    assert result.exit_code == code, result.output
-    return result
 
 
 def test_the_report_tells_the_story_of_a_window_in_words() -> None:
@@ -173,12 +166,16 @@ def test_commands_about_the_node_do_not_need_the_packages_for_traces() -> None:
     )
 
 
-def test_without_the_packages_one_line_says_how_to_get_them() -> None:
-    """In a process that cannot find numpy."""
-    code = "import importlib.util as u; find = u.find_spec; u.find_spec = lambda n, p=None: None if n == 'numpy' else find(n, p); "
-    code += f"from gb10.cli import main; main(['profile', 'report', {str(GRAPH)!r}])"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+def test_without_the_packages_one_line_says_how_to_get_them(tmp_path: Path) -> None:
+    """In a process whose packages are all of this environment's but numpy."""
+    for entry in Path(click.__file__).parent.parent.iterdir():
+        if not entry.name.startswith("numpy"):
+            (tmp_path / entry.name).symlink_to(entry)
+    code = f"import sys; sys.path[:0] = [{str(ROOT)!r}, {str(tmp_path)!r}]; from gb10.cli import main; "
+    code += f"main(['profile', 'report', {str(GRAPH)!r}])"
+    result = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False)
     assert result.returncode == 2
+    assert result.stdout == ""
     assert result.stderr.startswith(
         "profile: the packages for reading traces are not installed (numpy); run: make setup"
     )

@@ -12,64 +12,55 @@ from click.testing import CliRunner
 
 from gb10.cli import main
 from gb10.profile import source, window
-from tests.conftest import ROOT
 from tests.profile import made
 from tests.profile.made import Mark, Rows, Work
+from tests.profile.running import TRACES, refused
 
-TRACES = ROOT / "tests/data/traces"
 SMALL = Rows(kernels=[Work(0, 10), Work(20, 30)], calls=[(0, 1, "cudaLaunchKernel_v7000")])
 
 
-def refused(path: Path) -> str:
-    """The one line of `profile report` about a file that it cannot read."""
-    result = CliRunner().invoke(main, ["profile", "report", str(path), "--json"])
-    assert result.exit_code == 2, result.output
-    assert result.stdout == ""
-    lines = [line for line in result.stderr.splitlines() if not line.startswith("  ")]
-    assert len(lines) == 1, result.stderr
-    return lines[0]
-
-
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    assert "is not there; name a trace: .sqlite of nsys export" in refused(tmp_path / "none.sqlite")
+    assert "is not there; name a trace: .sqlite of nsys export" in refused("report", tmp_path / "none.sqlite")
 
 
 def test_a_directory(tmp_path: Path) -> None:
-    assert "is not a file; name a trace" in refused(tmp_path)
+    assert "is not a file; name a trace" in refused("report", tmp_path)
 
 
 def test_a_text_file(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("Hello, these are notes.\n")
-    assert refused(tmp_path / "notes.txt").startswith("notes.txt: is not JSON of the torch profiler; name a trace")
+    assert refused("report", tmp_path / "notes.txt").startswith(
+        "notes.txt: is not JSON of the torch profiler; name a trace"
+    )
 
 
 def test_bytes_of_no_kind(tmp_path: Path) -> None:
     (tmp_path / "noise.bin").write_bytes(bytes(range(128, 256)) * 40)
-    assert refused(tmp_path / "noise.bin").startswith("noise.bin: is neither SQLite nor JSON; name a trace")
+    assert refused("report", tmp_path / "noise.bin").startswith("noise.bin: is neither SQLite nor JSON; name a trace")
 
 
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "empty.json").write_bytes(b"")
-    assert refused(tmp_path / "empty.json").startswith("empty.json: ends in the middle; copy it again")
+    assert refused("report", tmp_path / "empty.json").startswith("empty.json: ends in the middle; copy it again")
 
 
 def test_json_that_is_no_trace(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"a": [1, 2, 3]}')
-    assert refused(tmp_path / "other.json").startswith(
+    assert refused("report", tmp_path / "other.json").startswith(
         "other.json: holds neither GPU activity nor ranges; record it again"
     )
 
 
 def test_a_trace_without_any_event(tmp_path: Path) -> None:
     (tmp_path / "none.json").write_text('{"schemaVersion": 1, "traceEvents": []}')
-    assert refused(tmp_path / "none.json").startswith(
+    assert refused("report", tmp_path / "none.json").startswith(
         "none.json: holds neither GPU activity nor ranges; record it again"
     )
 
 
 def test_an_export_without_any_event(tmp_path: Path) -> None:
     made.export(Rows(), tmp_path / "none.sqlite")
-    assert refused(tmp_path / "none.sqlite").startswith(
+    assert refused("report", tmp_path / "none.sqlite").startswith(
         "none.sqlite: holds neither GPU activity nor ranges; record it again"
     )
 
@@ -78,27 +69,27 @@ def test_an_export_without_any_event(tmp_path: Path) -> None:
 def test_an_export_that_was_cut_off(tmp_path: Path, share: float) -> None:
     whole = gzip.decompress((TRACES / "replay-loop.sqlite.gz").read_bytes())
     (tmp_path / "cut.sqlite").write_bytes(whole[: int(len(whole) * share)])
-    assert refused(tmp_path / "cut.sqlite").startswith("cut.sqlite: ends in the middle (")
+    assert refused("report", tmp_path / "cut.sqlite").startswith("cut.sqlite: ends in the middle (")
 
 
 @pytest.mark.parametrize("name", ["replay-loop.sqlite.gz", "kineto-graph.json.gz"])
 def test_a_packed_trace_that_was_cut_off(tmp_path: Path, name: str) -> None:
     whole = (TRACES / name).read_bytes()
     (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-    assert "ends in the middle" in refused(tmp_path / name)
+    assert "ends in the middle" in refused("report", tmp_path / name)
 
 
 def test_json_that_was_cut_off(tmp_path: Path) -> None:
     whole = gzip.decompress((TRACES / "kineto-graph.json.gz").read_bytes())
     (tmp_path / "cut.json").write_bytes(whole[: len(whole) // 2])
-    assert refused(tmp_path / "cut.json").startswith("cut.json: ends in the middle; copy it again")
+    assert refused("report", tmp_path / "cut.json").startswith("cut.json: ends in the middle; copy it again")
 
 
 def test_an_export_with_damage_inside(tmp_path: Path) -> None:
     whole = bytearray(gzip.decompress((TRACES / "replay-loop.sqlite.gz").read_bytes()))
     whole[4096:60000] = os.urandom(60000 - 4096)
     (tmp_path / "bad.sqlite").write_bytes(whole)
-    assert refused(tmp_path / "bad.sqlite").startswith("bad.sqlite: ")
+    assert refused("report", tmp_path / "bad.sqlite").startswith("bad.sqlite: ")
 
 
 def test_a_database_of_another_kind(tmp_path: Path) -> None:
@@ -106,7 +97,7 @@ def test_a_database_of_another_kind(tmp_path: Path) -> None:
     sql.execute("create table people (name)")
     sql.commit()
     sql.close()
-    line = refused(tmp_path / "other.sqlite")
+    line = refused("report", tmp_path / "other.sqlite")
     assert (
         line
         == "other.sqlite: is a database, but not an export of Nsight Systems; name the .sqlite that nsys export wrote"
@@ -115,7 +106,7 @@ def test_a_database_of_another_kind(tmp_path: Path) -> None:
 
 def test_an_export_of_another_major_schema(tmp_path: Path) -> None:
     made.export(SMALL, tmp_path / "new.sqlite", schema="4.1.0")
-    line = refused(tmp_path / "new.sqlite")
+    line = refused("report", tmp_path / "new.sqlite")
     assert line.startswith("new.sqlite: has the export schema 4.1.0, and this reads schema 3; export it with")
 
 
@@ -124,7 +115,7 @@ def test_an_export_that_another_program_is_writing(tmp_path: Path) -> None:
     writer = sqlite3.connect(path)
     writer.execute("begin exclusive")
     try:
-        assert refused(path).startswith("busy.sqlite: is locked: another program writes it; wait for its end")
+        assert refused("report", path).startswith("busy.sqlite: is locked: another program writes it; wait for its end")
     finally:
         writer.close()
 
@@ -132,7 +123,7 @@ def test_an_export_that_another_program_is_writing(tmp_path: Path) -> None:
 def test_a_report_of_nsight_systems_where_there_is_no_nsys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "window.1.nsys-rep").write_bytes(b"QDSTREAM")
     monkeypatch.setenv("PATH", str(tmp_path))
-    line = refused(tmp_path / "window.1.nsys-rep")
+    line = refused("report", tmp_path / "window.1.nsys-rep")
     assert line.endswith("run where it is: nsys export --type sqlite --output window.1.sqlite window.1.nsys-rep")
 
 
@@ -159,7 +150,9 @@ def test_an_export_that_nsys_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "window.1.nsys-rep").write_bytes(b"QDSTREAM")
     a_program(tmp_path, "echo 'the report is corrupt' >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert "nsys export failed (the report is corrupt); run: nsys export" in refused(tmp_path / "window.1.nsys-rep")
+    assert "nsys export failed (the report is corrupt); run: nsys export" in refused(
+        "report", tmp_path / "window.1.nsys-rep"
+    )
 
 
 def test_every_bad_file_has_its_line_and_nothing_is_reported(tmp_path: Path) -> None:

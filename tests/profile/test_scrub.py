@@ -11,23 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from gb10.cli import main
-from tests.conftest import ROOT
+from tests.profile.running import TRACES, run
 
-TRACES = ROOT / "tests/data/traces"
 SECRETS = ("hf_planted_token", "node-of-the-owner", "/home/owner/run.py", "python3-of-the-owner", "--api-key=planted")
-
-
-def run(*arguments: str | Path) -> str:
-    result = CliRunner().invoke(main, ["profile", *map(str, arguments)])
-    assert result.exit_code == 0, result.stderr
-    return result.stdout
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in TRACES.glob("*.gz")))
 def test_the_report_of_a_scrubbed_trace_is_the_same_to_the_byte(name: str, tmp_path: Path) -> None:
     run("scrub", TRACES / name, tmp_path / name)
     for form in ([], ["--json", "--top", "50"]):
-        assert run("report", tmp_path / name, *form) == run("report", TRACES / name, *form)
+        assert run("report", tmp_path / name, *form).stdout == run("report", TRACES / name, *form).stdout
 
 
 def test_what_an_export_tells_of_its_machine_is_not_in_the_copy(tmp_path: Path) -> None:
@@ -55,8 +48,8 @@ def test_what_an_export_tells_of_its_machine_is_not_in_the_copy(tmp_path: Path) 
     run("scrub", raw, tmp_path / "out" / "raw.sqlite")
     copy = (tmp_path / "out" / "raw.sqlite").read_bytes()
     assert [secret for secret in SECRETS if secret.encode() in copy] == []
-    shown = run("report", raw, "--json")
-    assert shown == run("report", tmp_path / "out" / "raw.sqlite", "--json")
+    shown = run("report", raw, "--json").stdout
+    assert shown == run("report", tmp_path / "out" / "raw.sqlite", "--json").stdout
     assert "Cannot read [...] with [...]" in shown
     assert [secret for secret in SECRETS if secret in shown] == []
 
@@ -73,7 +66,10 @@ def test_what_a_torch_trace_tells_of_its_machine_is_not_in_the_copy(tmp_path: Pa
     run("scrub", tmp_path / "raw.json", tmp_path / "out" / "raw.json")
     copy = (tmp_path / "out" / "raw.json").read_text()
     assert [secret for secret in SECRETS if secret in copy] == []
-    assert run("report", tmp_path / "raw.json", "--json") == run("report", tmp_path / "out" / "raw.json", "--json")
+    assert (
+        run("report", tmp_path / "raw.json", "--json").stdout
+        == run("report", tmp_path / "out" / "raw.json", "--json").stdout
+    )
 
 
 def test_a_file_that_is_there_is_not_overwritten(tmp_path: Path) -> None:
